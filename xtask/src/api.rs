@@ -96,8 +96,8 @@ pub(crate) fn rustdoc(name: &str, features: &str) -> Result<PathBuf, String> {
     let output = command.current_dir(&root).env_remove("RUSTFLAGS").output();
     let output = output.map_err(|error| format!("rustup cannot be run: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("rustdoc of {name} failed:\n{said}"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("rustdoc of {name} failed:\n{errors}"));
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     Ok(target.join("doc").join(name.replace('-', "_") + ".json"))

@@ -46,27 +46,27 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(offences)
 }
 
-fn offend(path: &Path, text: &str, own: &str, offences: &mut Vec<String>) {
-    for line in foreign(text, own) {
-        offences.push(format!("{}: `{line}`: an example names {own} alone", path.display()));
+fn offend(path: &Path, text: &str, own_crate: &str, offences: &mut Vec<String>) {
+    for line in foreign(text, own_crate) {
+        offences.push(format!("{}: `{line}`: an example names {own_crate} alone", path.display()));
     }
 }
 
-/// The visible lines of a file's examples that name a crate of ours other than `own`.
-fn foreign(text: &str, own: &str) -> Vec<String> {
+/// The visible lines of a file's examples that name a crate of ours other than `own_crate`.
+fn foreign(text: &str, own_crate: &str) -> Vec<String> {
     let written = text.lines().map(|line| {
         let line = line.trim_start();
         line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).unwrap_or("```end")
     });
     let documentation: Vec<&str> = written.collect();
-    foreign_in(&documentation.join("\n"), own)
+    foreign_in(&documentation.join("\n"), own_crate)
 }
 
 /// The same of a text that is documentation.
-pub(crate) fn foreign_in(documentation: &str, own: &str) -> Vec<String> {
+pub(crate) fn foreign_in(documentation: &str, own_crate: &str) -> Vec<String> {
     let names_another = |line: &&str| {
         let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-        words.any(|word| word != own && INNER.contains(&word))
+        words.any(|word| word != own_crate && INNER.contains(&word))
     };
     visible_lines(documentation).filter(names_another).map(str::to_owned).collect()
 }

@@ -247,17 +247,18 @@ fn paths(text: &str) -> Vec<ModulePath> {
 
 /// The path from the crate's root; none if it leads out of the crate.
 fn absolute(file: &str, path: &[String], files: &BTreeMap<&str, &str>) -> Option<ModulePath> {
-    let own: ModulePath =
+    let own_path: ModulePath =
         if file == "lib" { Vec::new() } else { segments(&file.replace('/', "::")).collect() };
     let up = path.iter().take_while(|segment| *segment == "super").count();
     let (base, rest) = match path.first().map(String::as_str) {
         Some("crate") => (Vec::new(), &path[1..]),
-        Some("self") => (own, &path[1..]),
-        Some("super") => (own[..own.len().checked_sub(up)?].to_vec(), &path[up..]),
+        Some("self") => (own_path, &path[1..]),
+        Some("super") => (own_path[..own_path.len().checked_sub(up)?].to_vec(), &path[up..]),
         Some(first) => {
-            let child = own.iter().cloned().chain([first.to_owned()]).collect::<Vec<_>>().join("/");
+            let child =
+                own_path.iter().cloned().chain([first.to_owned()]).collect::<Vec<_>>().join("/");
             files.contains_key(child.as_str()).then_some(())?;
-            (own, path)
+            (own_path, path)
         }
         None => return None,
     };

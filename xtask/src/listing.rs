@@ -47,13 +47,13 @@ fn list(name: &str, features: &str) -> Result<String, String> {
         .omit_auto_trait_impls(true)
         .build()
         .map_err(|error| format!("{name}: {error}"))?;
-    let own = format!("{}::", name.replace('-', "_"));
-    let lines = listing.items().map(|item| without_modules(&item.to_string(), &own) + "\n");
+    let own_prefix = format!("{}::", name.replace('-', "_"));
+    let lines = listing.items().map(|item| without_modules(&item.to_string(), &own_prefix) + "\n");
     Ok(lines.collect())
 }
 
-/// A line without the modules in paths to crates of ours other than `own`.
-fn without_modules(line: &str, own: &str) -> String {
+/// A line without the modules in paths to crates of ours other than `own_prefix`.
+fn without_modules(line: &str, own_prefix: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let mut without = String::new();
     let mut rest = line;
@@ -61,7 +61,7 @@ fn without_modules(line: &str, own: &str) -> String {
         let (before, from) = rest.split_at(start);
         let (path, after) = from.split_at(from.find(|c| !is_part(c)).unwrap_or(from.len()));
         without.push_str(before);
-        let is_ours = path.starts_with("nearq_") && !path.starts_with(own);
+        let is_ours = path.starts_with("nearq_") && !path.starts_with(own_prefix);
         let parts: Vec<&str> = path.split("::").collect();
         let is_module = |(at, part): &(usize, &&str)| {
             is_ours && *at > 0 && *at + 1 < parts.len() && part.starts_with(char::is_lowercase)

@@ -176,16 +176,16 @@ impl Copy {
     fn run(&self, mistake: &Mistake, patience: u64) -> Result<String, String> {
         let built = self.test(&mistake.tests, &["--no-run"], PATIENCE)?;
         if !built.status.success() {
-            let said = String::from_utf8_lossy(&built.stderr);
-            let error = said.lines().find(|line| line.starts_with("error")).unwrap_or("no error");
+            let output = String::from_utf8_lossy(&built.stderr);
+            let error = output.lines().find(|line| line.starts_with("error")).unwrap_or("no error");
             return Err(format!("it does not compile: {error}"));
         }
         let ran = self.test(&mistake.tests, &[], patience)?;
         if ran.status.success() {
             return Err(MISSED.into());
         }
-        let said = String::from_utf8_lossy(&ran.stdout);
-        let failed = said.lines().filter(|line| line.ends_with("... FAILED")).count();
+        let output = String::from_utf8_lossy(&ran.stdout);
+        let failed = output.lines().filter(|line| line.ends_with("... FAILED")).count();
         Ok(match (ran.status.code(), failed) {
             (Some(124), _) => "the tests hang".into(),
             (_, 0) => format!("the tests end with {}", ran.status),

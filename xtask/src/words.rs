@@ -97,9 +97,9 @@ mod tests {
             Retired { word: "Table", folder: "a/pool", replacement: "WorkerSlab" }
         );
         let text = "the Gadget\nGadgets, a_Gadget\nTimerTable and Table\n";
-        let said = offences("a/pool/x.rs", text, &retired);
+        let found = offences("a/pool/x.rs", text, &retired);
         assert_eq!(
-            said,
+            found,
             [
                 "a/pool/x.rs:1: \"Gadget\" is retired; say Gizmo",
                 "a/pool/x.rs:3: \"Table\" is retired; say WorkerSlab"

@@ -368,12 +368,12 @@ mod tests {
         /// the margin.
         #[test]
         fn a_home_never_moves_too_often_or_for_too_little(
-            looks in prop::collection::vec((0_u64..500, [0_u64..100, 0..100, 0..100], [0_u64..100, 0..100, 0..100]), 1..60),
+            steps in prop::collection::vec((0_u64..500, [0_u64..100, 0..100, 0..100], [0_u64..100, 0..100, 0..100]), 1..60),
         ) {
             let (nodes, weights) = (nodes(), Weights::default());
             let mut migration = HomeMigration::new(1, at(0));
             let (mut now, mut last) = (0, 0);
-            for (step, pages, millis) in looks {
+            for (step, pages, millis) in steps {
                 now += step;
                 let home = migration.home();
                 let seen = evidence(pages, millis);

@@ -16,7 +16,7 @@ pub use header::{NQ_NONE as NONE, NQ_UNIT as UNIT};
 pub use header::{
     nq as Nq, nq_cpu as Cpu, nq_cpu_state as CpuState, nq_llc as Llc, nq_llc_state as LlcState,
     nq_node as Node, nq_node_state as NodeState, nq_process as Process, nq_take as TakeWhich,
-    nq_task as Task, nq_told as Told, nq_weights as Weights, nq_why as HomeReason,
+    nq_task as Task, nq_told as HomeHint, nq_weights as Weights, nq_why as HomeReason,
 };
 
 /// Most CPUs.

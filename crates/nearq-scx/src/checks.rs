@@ -170,14 +170,14 @@ mod tests {
         fs::create_dir_all(core.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(&core, &core).unwrap();
         let text = machine(&part.0).unwrap_err().to_string();
-        let said = [
+        let expected = [
             "cpu1/topology/core_cpus: Too many levels of symbolic links",
             "make the rest readable",
         ];
-        assert!(said.iter().all(|part| text.contains(part)), "{text}");
+        assert!(expected.iter().all(|part| text.contains(part)), "{text}");
         let text = machine(Path::new("/nonexistent")).unwrap_err().to_string();
-        let said = ["/nonexistent: No such file", "mount /sys"];
-        assert!(said.iter().all(|part| text.contains(part)), "{text}");
+        let expected = ["/nonexistent: No such file", "mount /sys"];
+        assert!(expected.iter().all(|part| text.contains(part)), "{text}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::output::{bytes, time};
 use crate::remedy::milli;
 
 /// A crowd has lasted after this many samples.
-pub(crate) const LOOKS: u32 = 30;
+pub(crate) const LASTING_SAMPLES: u32 = 30;
 /// The cost of staying rests on three guesses: that the process will use as much CPU time again, that the crowd lasts for that time, and
 /// that the process always waits for memory. So only one part in this many of the cost counts.
 const DOUBT: u32 = 8;
@@ -28,15 +28,16 @@ const LEAST_AWAY: u64 = 100;
 /// A mean in which each sample counts for an eighth, and which begins with the first sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mean {
-    looks: u32,
+    samples: u32,
     /// In thousandths of the samples' unit.
     fine: u64,
 }
 
 impl Mean {
-    fn look(&mut self, value: u64) {
-        self.fine = if self.looks == 0 { value * 1000 } else { (7 * self.fine + value * 1000) / 8 };
-        self.looks = self.looks.saturating_add(1);
+    fn add(&mut self, value: u64) {
+        self.fine =
+            if self.samples == 0 { value * 1000 } else { (7 * self.fine + value * 1000) / 8 };
+        self.samples = self.samples.saturating_add(1);
     }
 
     fn value(&self) -> u64 {
@@ -50,9 +51,9 @@ pub(crate) struct Away(Mean);
 
 impl Away {
     /// `part` is None if the process did almost nothing: then it is no part of a crowd.
-    pub(crate) fn look(&mut self, part: Option<u64>) {
+    pub(crate) fn add(&mut self, part: Option<u64>) {
         match part {
-            Some(part) => self.0.look(part),
+            Some(part) => self.0.add(part),
             None => self.0 = Mean::default(),
         }
     }
@@ -60,7 +61,7 @@ impl Away {
     /// The mean is used because the processes of a crowd are away by turns. None if the process has not been there for long, or is almost
     /// always at home.
     pub(crate) fn for_long(&self) -> Option<u64> {
-        let long = self.0.looks >= LOOKS;
+        let long = self.0.samples >= LASTING_SAMPLES;
         Some(self.0.value()).filter(|mean| long && *mean >= LEAST_AWAY)
     }
 }
@@ -80,7 +81,7 @@ impl Node {
         self.demand.value().saturating_sub(self.capacity)
     }
 
-    fn room(&self) -> u64 {
+    fn spare(&self) -> u64 {
         self.capacity.saturating_sub(self.demand.value())
     }
 }
@@ -90,10 +91,10 @@ impl Node {
 pub(crate) struct Crowds([Node; NODES]);
 
 impl Crowds {
-    pub(crate) fn look(&mut self, nq: &Nq) {
+    pub(crate) fn sample(&mut self, nq: &Nq) {
         for (node, on) in self.0.iter_mut().zip(&nq.on_node) {
             node.capacity = u64::from(on.capacity) * 1000 / u64::from(UNIT);
-            node.demand.look(on.demand.into());
+            node.demand.add(on.demand.into());
             node.crowded = if node.excess() > 0 { node.crowded.saturating_add(1) } else { 0 };
         }
     }
@@ -106,16 +107,17 @@ impl Crowds {
         home: usize,
         uses: u64,
         may_run: impl Fn(usize) -> bool,
-    ) -> Option<Better> {
-        let own = self.0.get(home).filter(|node| node.crowded >= LOOKS)?;
+    ) -> Option<BetterHome> {
+        let home_node = self.0.get(home).filter(|node| node.crowded >= LASTING_SAMPLES)?;
         let near = nq.node.get(home)?.near.iter().take((nq.nodes as usize).min(NODES)).skip(1);
-        let mut best: Option<Better> = None;
+        let mut best: Option<BetterHome> = None;
         for to in near.map(|node| *node as usize).filter(|node| may_run(*node)) {
             let node = self.0.get(to)?;
-            let helps = own.excess().min(uses).saturating_sub(uses.saturating_sub(node.room()));
+            let helps =
+                home_node.excess().min(uses).saturating_sub(uses.saturating_sub(node.spare()));
             if 2 * helps >= uses.max(1) && best.is_none_or(|best| helps > best.helps) {
                 let of = |node: &Node| [node.demand.value(), node.capacity];
-                best = Some(Better { to, helps, home: of(own), there: of(node) });
+                best = Some(BetterHome { to, helps, home: of(home_node), there: of(node) });
             }
         }
         best
@@ -131,7 +133,7 @@ impl Crowds {
 
 /// A better home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Better {
+pub(crate) struct BetterHome {
     /// The policy's index of the node.
     pub(crate) to: usize,
     /// By how much fewer tasks are away then, in thousandths.
@@ -145,7 +147,7 @@ pub(crate) struct Better {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relocation {
     pub(crate) pid: u32,
-    pub(crate) better: Better,
+    pub(crate) better: BetterHome,
     /// The operating system's numbers of the nodes.
     pub(crate) home: u32,
     pub(crate) there: u32,
@@ -209,17 +211,17 @@ mod tests {
         nq
     }
 
-    fn looked(demands: &[u32]) -> (Crowds, Box<Nq>) {
+    fn sampled(demands: &[u32]) -> (Crowds, Box<Nq>) {
         let nq = machine(demands);
         let mut crowds = Crowds::default();
-        for _ in 0..LOOKS {
-            crowds.look(&nq);
+        for _ in 0..LASTING_SAMPLES {
+            crowds.sample(&nq);
         }
         (crowds, nq)
     }
 
     fn to(demands: &[u32], uses: u64) -> Option<usize> {
-        let (crowds, nq) = looked(demands);
+        let (crowds, nq) = sampled(demands);
         crowds.better(&nq, 0, uses, |_| true).map(|better| better.to)
     }
 
@@ -242,7 +244,7 @@ mod tests {
     fn among_equally_good_nodes_the_nearest_allowed_one_is_chosen() {
         assert_eq!(to(&[3000, 2000, 1000, 0], 1000), Some(2));
         assert_eq!(to(&[3000, 1400, 1000, 0], 1000), Some(2));
-        let (crowds, nq) = looked(&[3000, 1000, 0, 0]);
+        let (crowds, nq) = sampled(&[3000, 1000, 0, 0]);
         assert_eq!(crowds.better(&nq, 0, 1000, |node| node > 1).unwrap().to, 2);
         assert_eq!(crowds.better(&nq, 0, 1000, |_| false), None);
         assert_eq!(crowds.better(&nq, 0, 0, |_| true).map(|better| better.helps), None);
@@ -253,12 +255,12 @@ mod tests {
         let nq = machine(&[3000, 1000]);
         let better = |crowds: &Crowds| crowds.better(&nq, 0, 1000, |_| true);
         let mut crowds = Crowds::default();
-        for look in 0..LOOKS {
-            assert_eq!(better(&crowds), None, "after {look}");
-            crowds.look(&nq);
+        for sample in 0..LASTING_SAMPLES {
+            assert_eq!(better(&crowds), None, "after {sample}");
+            crowds.sample(&nq);
         }
         assert!(better(&crowds).is_some());
-        crowds.look(&machine(&[2000, 1000]));
+        crowds.sample(&machine(&[2000, 1000]));
         assert!(better(&crowds).is_some(), "one look says little");
         // A process that moves takes the room.
         let mut other = crowds;
@@ -266,32 +268,32 @@ mod tests {
         assert_eq!(better(&other), None);
         // It is over, and begins again.
         for _ in 0..30 {
-            crowds.look(&machine(&[1000, 1000]));
+            crowds.sample(&machine(&[1000, 1000]));
         }
-        crowds.look(&nq);
+        crowds.sample(&nq);
         assert_eq!(better(&crowds), None);
     }
 
     #[test]
     fn a_process_is_away_if_its_mean_over_time_is_high() {
         let mut away = Away::default();
-        for look in 0..LOOKS {
-            assert_eq!(away.for_long(), None, "after {look}");
-            away.look(Some(if look % 2 == 0 { 900 } else { 0 }));
+        for sample in 0..LASTING_SAMPLES {
+            assert_eq!(away.for_long(), None, "after {sample}");
+            away.add(Some(if sample % 2 == 0 { 900 } else { 0 }));
         }
         assert!(away.for_long().is_some_and(|mean| (350..550).contains(&mean)), "{away:?}");
         for _ in 0..20 {
-            away.look(Some(50));
+            away.add(Some(50));
         }
         assert_eq!(away.for_long(), None, "too little");
-        away.look(None);
-        away.look(Some(1000));
+        away.add(None);
+        away.add(Some(1000));
         assert_eq!(away.for_long(), None, "it rested");
     }
 
     #[test]
     fn a_relocation_gives_its_reason() {
-        let (crowds, nq) = looked(&[3000, 1000]);
+        let (crowds, nq) = sampled(&[3000, 1000]);
         let one = Relocation {
             pid: 7,
             better: crowds.better(&nq, 0, 1000, |_| true).unwrap(),

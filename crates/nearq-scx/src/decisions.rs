@@ -32,8 +32,8 @@ pub(crate) struct Decision {
 /// The last decisions, and what sampling has cost.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    kept: VecDeque<(u64, Decision)>,
-    pub(crate) looks: u64,
+    recent: VecDeque<(u64, Decision)>,
+    pub(crate) samples: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) elapsed_ns: u64,
 }
@@ -41,20 +41,20 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn add(&mut self, decision: Decision) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        if self.kept.len() == KEPT {
-            self.kept.pop_front();
+        if self.recent.len() == KEPT {
+            self.recent.pop_front();
         }
-        self.kept.push_back((now, decision));
+        self.recent.push_back((now, decision));
     }
 
     fn value(&self) -> Value {
         let decisions: Vec<Value> = self
-            .kept
+            .recent
             .iter()
             .map(|(at, one)| json!({"at": at, "pid": one.pid, "name": one.name, "what": one.what}))
             .collect();
         json!({
-            "looks": self.looks,
+            "looks": self.samples,
             "cpu_seconds": self.cpu_ns as f64 / 1e9,
             "seconds": self.elapsed_ns as f64 / 1e9,
             "decisions": decisions,

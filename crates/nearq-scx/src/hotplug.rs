@@ -13,7 +13,7 @@ use crate::state::is_set;
 
 /// How often in a row the CPUs must be found different before that counts. The kernel lists a CPU before it notifies schedulers, which
 /// takes seconds on an overloaded machine. Loading again in the meantime would wait for that and delay every task.
-const LOOKS: u32 = 15;
+const LASTING_CHECKS: u32 = 15;
 
 /// Checks, now and then, whether the scheduler knows the machine as it is.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Watch {
     }
 
     /// Why the scheduler should be loaded again, if it should. `describe` reads the machine and is called only if CPUs have come.
-    pub(crate) fn look(
+    pub(crate) fn check(
         &mut self,
         nq: &Nq,
         online: &CpuSet,
@@ -38,7 +38,7 @@ impl Watch {
     ) -> Option<String> {
         if *online != cpus(&nq.online) {
             self.different += 1;
-            if self.different < LOOKS {
+            if self.different < LASTING_CHECKS {
                 return None;
             }
             self.different = 0;
@@ -66,11 +66,11 @@ impl Watch {
 
 /// The node's number, and the CPUs that are online under the same cache and in the same core.
 fn neighbours(nq: &Nq, cpu: usize, online: &CpuSet) -> Option<(u32, CpuSet, CpuSet)> {
-    let own = nq.cpu.get(cpu).filter(|_| cpu < nq.cpus as usize)?;
-    let id = nq.node.get(own.node as usize)?.id;
-    let cache = cpus(&nq.llc.get(own.llc as usize)?.cpus).intersection(online);
+    let entry = nq.cpu.get(cpu).filter(|_| cpu < nq.cpus as usize)?;
+    let id = nq.node.get(entry.node as usize)?.id;
+    let cache = cpus(&nq.llc.get(entry.llc as usize)?.cpus).intersection(online);
     let mut core = CpuSet::single(cpu);
-    let mut next = own.sibling as usize;
+    let mut next = entry.sibling as usize;
     while let Some(sibling) = nq.cpu.get(next).filter(|_| !core.contains(next)) {
         core.insert(next);
         next = sibling.sibling as usize;
@@ -112,9 +112,9 @@ mod tests {
         let mut watch = Watch::new(&"0-7".parse().unwrap());
         let describe = || -> Option<(Topology, Box<Nq>)> { panic!("nothing new is there") };
         let online = set(&mut nq, "0-2,4-7");
-        assert_eq!(watch.look(&nq, &online, describe), None);
+        assert_eq!(watch.check(&nq, &online, describe), None);
         let online = set(&mut nq, "0-7");
-        assert_eq!(watch.look(&nq, &online, describe), None);
+        assert_eq!(watch.check(&nq, &online, describe), None);
     }
 
     #[test]
@@ -123,8 +123,8 @@ mod tests {
         let mut watch = Watch::new(&"0-6".parse().unwrap());
         let online = set(&mut nq, "0-7");
         // Its place was known all the same.
-        assert_eq!(watch.look(&nq, &online, || Some(machine(SHAPE, "0-7"))), None);
-        assert_eq!(watch.look(&nq, &online, || panic!("it is known now")), None);
+        assert_eq!(watch.check(&nq, &online, || Some(machine(SHAPE, "0-7"))), None);
+        assert_eq!(watch.check(&nq, &online, || panic!("it is known now")), None);
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         nq.llc[3].cpus[0] &= !(1 << 7);
         let mut watch = Watch::new(&"0-6".parse().unwrap());
         let online = set(&mut nq, "0-7");
-        let why = watch.look(&nq, &online, || Some(machine(SHAPE, "0-7"))).unwrap();
+        let why = watch.check(&nq, &online, || Some(machine(SHAPE, "0-7"))).unwrap();
         assert!(why.starts_with("CPU 7 was offline"), "{why}");
     }
 
@@ -145,14 +145,14 @@ mod tests {
         let (_, mut nq) = machine(SHAPE, "0-7");
         let online: CpuSet = "0-6".parse().unwrap();
         let mut watch = Watch::new(&"0-7".parse().unwrap());
-        let mut look = |nq: &Nq| watch.look(nq, &online, || None);
-        for _ in 1..LOOKS {
-            assert_eq!(look(&nq), None);
+        let mut check = |nq: &Nq| watch.check(nq, &online, || None);
+        for _ in 1..LASTING_CHECKS {
+            assert_eq!(check(&nq), None);
         }
-        let why = look(&nq).unwrap();
+        let why = check(&nq).unwrap();
         assert_eq!(why, "CPUs 0-6 are online, but it knows 0-7");
-        assert_eq!(look(&nq), None);
+        assert_eq!(check(&nq), None);
         set(&mut nq, "0-6");
-        assert_eq!(look(&nq), None);
+        assert_eq!(check(&nq), None);
     }
 }

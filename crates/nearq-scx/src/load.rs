@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject, PrintLevel};
-use nearq_scx_policy::layout::{Nq, Process, Task, Told};
+use nearq_scx_policy::layout::{HomeHint, Nq, Process, Task};
 
-use crate::memory::{Kernel, is_told};
+use crate::memory::{Kernel, is_set_from_outside};
 use crate::output::Failure;
 use crate::{checks, decisions, pins};
 
@@ -43,16 +43,16 @@ const _: () = assert!(align_of::<Nq>() <= 4096 && NQ_AT.is_multiple_of(align_of:
 
 /// Why the kernel has unloaded the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gone {
+pub(crate) struct UnloadReason {
     kind: i32,
     code: i64,
     reason: String,
     message: String,
 }
 
-impl std::fmt::Display for Gone {
+impl std::fmt::Display for UnloadReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Gone { kind, code, reason, message } = self;
+        let UnloadReason { kind, code, reason, message } = self;
         match reason.as_str() {
             "" => write!(f, "kind {kind}")?,
             reason => write!(f, "{reason}")?,
@@ -89,14 +89,14 @@ pub(crate) struct Loaded<'a> {
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Storage for what a [`Loaded`] refers to.
-pub(crate) type Room = MaybeUninit<OpenObject>;
+pub(crate) type ObjectStorage = MaybeUninit<OpenObject>;
 
 impl<'a> Loaded<'a> {
     /// Loads it for the machine that `nq` describes, and makes the kernel use it.
-    pub(crate) fn new(room: &'a mut Room, nq: &Nq) -> Result<Self, Failure> {
+    pub(crate) fn new(storage: &'a mut ObjectStorage, nq: &Nq) -> Result<Self, Failure> {
         let refused = |what: &str, error: &libbpf_rs::Error| Failure::run(explain(what, error));
         let mut open =
-            MainSkelBuilder::default().open(room).map_err(|error| refused("opened", &error))?;
+            MainSkelBuilder::default().open(storage).map_err(|error| refused("opened", &error))?;
         let shared = open.maps.bss_data.as_mut().expect("the program has such memory");
         let target = ptr::from_mut(&mut shared.nq).cast::<u8>();
         let bytes = nq.bytes();
@@ -108,9 +108,9 @@ impl<'a> Loaded<'a> {
         // From here on this memory is only accessed through that pointer, because no reference may exist to memory that the kernel changes.
         let shared = skeleton.maps.bss_data.take().expect("the program has such memory");
         let shared = NonNull::from(shared);
-        let looks =
+        let exec_link =
             skeleton.progs.home_exec.attach().map_err(|error| refused("started", &error))?;
-        let mut loaded = Loaded { links: vec![looks], skeleton, shared };
+        let mut loaded = Loaded { links: vec![exec_link], skeleton, shared };
         loaded.begin()?;
         Ok(loaded)
     }
@@ -127,7 +127,7 @@ impl<'a> Loaded<'a> {
     /// verified it.
     pub(crate) fn begin_again(&mut self, nq: &Nq) -> Result<(), Failure> {
         // When the scheduler is unloaded, the entry of each task in the map is deleted.
-        let told = pins::all_told(&self.skeleton.maps.told);
+        let hints = pins::all_home_hints(&self.skeleton.maps.told);
         self.links.truncate(1);
         let deadline = Instant::now() + PATIENCE;
         while checks::loaded(Path::new("/")).is_some() {
@@ -151,9 +151,9 @@ impl<'a> Loaded<'a> {
             // The entries of tasks that ended in between.
             let _ = self.skeleton.maps.processes.delete(&pid.to_ne_bytes());
         }
-        for (pid, told) in told {
-            if is_told(told) {
-                self.tell(pid, told);
+        for (pid, hint) in hints {
+            if is_set_from_outside(hint) {
+                self.set_home_hint(pid, hint);
             }
         }
         self.begin()
@@ -178,7 +178,7 @@ impl<'a> Loaded<'a> {
     }
 
     /// Why the kernel has unloaded it; none while it has not.
-    pub(crate) fn gone(&self) -> Option<Gone> {
+    pub(crate) fn unload_reason(&self) -> Option<UnloadReason> {
         // SAFETY: shared memory that lives as long as the skeleton; only read, by a plain copy of each field, of which any bytes are a
         // value. The program writes `kind` last.
         let info = unsafe { &raw const (*self.shared.as_ptr()).exit_info };
@@ -190,7 +190,7 @@ impl<'a> Loaded<'a> {
         // SAFETY: within the shared memory, which lives as long as the skeleton; the program wrote all of it before `kind`, and any
         // bytes are a value.
         let copy = unsafe { info.read_volatile() };
-        Some(Gone {
+        Some(UnloadReason {
             kind,
             code: copy.code,
             reason: text(&copy.reason.map(i8::cast_unsigned)),
@@ -263,15 +263,15 @@ impl Kernel for Loaded<'_> {
         pins::task(&self.skeleton.maps.tasks, pid, false)
     }
 
-    fn tell(&self, pid: u32, told: Told) {
+    fn set_home_hint(&self, pid: u32, hint: HomeHint) {
         // If a home was already set from outside, that one counts; if the map is full, this one is dropped.
-        let _ = pins::tell(&self.skeleton.maps.told, pid, told, MapFlags::NO_EXIST);
+        let _ = pins::set_home_hint(&self.skeleton.maps.told, pid, hint, MapFlags::NO_EXIST);
     }
 
     fn forget(&self, pid: u32) {
         let map = &self.skeleton.maps.told;
         // Another process may have set one in the meantime.
-        if pins::told(map, pid).is_some_and(|told| !is_told(told)) {
+        if pins::home_hint(map, pid).is_some_and(|hint| !is_set_from_outside(hint)) {
             // The kernel's part may have forgotten it first.
             let _ = map.delete(&pid.to_ne_bytes());
         }
@@ -313,15 +313,15 @@ mod tests {
 
     #[test]
     fn the_reason_for_an_unload_is_one_sentence() {
-        let gone = |reason: &str, message: &str, code| Gone {
+        let unload_reason = |reason: &str, message: &str, code| UnloadReason {
             kind: 1026,
             code,
             reason: reason.into(),
             message: message.into(),
         };
-        let stall = gone("runnable task stall", "sh[77] failed to run for 10.1s", 0);
+        let stall = unload_reason("runnable task stall", "sh[77] failed to run for 10.1s", 0);
         assert_eq!(stall.to_string(), "runnable task stall: sh[77] failed to run for 10.1s");
-        assert_eq!(gone("", "", 0x20).to_string(), "kind 1026 (code 0x20)");
+        assert_eq!(unload_reason("", "", 0x20).to_string(), "kind 1026 (code 0x20)");
         assert_eq!(text(b"abc\n\0def"), "abc");
         assert_eq!(text(b"abc"), "abc");
     }

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use nearq_home::{Evidence, Nodes, Verdict, VerdictReason, Weights};
 use nearq_processes::proc;
-use nearq_scx_policy::layout::{HomeReason, NODES, Nq, Process, Task, Told, UNIT};
+use nearq_scx_policy::layout::{HomeHint, HomeReason, NODES, Nq, Process, Task, UNIT};
 use nearq_topology::Topology;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::crowd::{Away, Better, Crowds, Relocation};
+use crate::crowd::{Away, BetterHome, Crowds, Relocation};
 use crate::decisions::{self, Decision, Log};
 use crate::pages::{Moved, Order, Pages};
 use crate::remedy::{self, NodeUse, Remedy, Situation};
@@ -37,7 +37,7 @@ const BUDGET: u64 = 10;
 const MOST_SAVED: Duration = Duration::from_millis(50);
 /// For how long a home that was told because of memory stays told. By then all threads that run at all have taken it over, and a program
 /// that the process executes later must choose again.
-const TOLD_FOR: Duration = Duration::from_secs(3);
+const HINT_LIFETIME: Duration = Duration::from_secs(3);
 /// The expected time to move a mebibyte if it cannot be measured: 256 pages of 6 microseconds.
 const FOR_MEBIBYTE: Duration = Duration::from_micros(1_500);
 /// A process that got another home because its own was crowded keeps it for at least this long.
@@ -48,8 +48,8 @@ const PRUNE_EACH: Duration = Duration::from_secs(10);
 const WRITE_EACH: Duration = Duration::from_secs(10);
 
 /// Whether a home was told from outside, and not chosen by this module.
-pub(crate) fn is_told(told: Told) -> bool {
-    ![HomeReason::Memory as u32, HomeReason::Room as u32].contains(&told.why)
+pub(crate) fn is_set_from_outside(hint: HomeHint) -> bool {
+    ![HomeReason::Memory as u32, HomeReason::Room as u32].contains(&hint.why)
 }
 
 /// The interface to the kernel's part.
@@ -62,7 +62,7 @@ pub(crate) trait Kernel {
     fn process(&self, pid: u32) -> Option<Process>;
     /// A process's first thread.
     fn task(&self, pid: u32) -> Option<Task>;
-    fn tell(&self, pid: u32, told: Told);
+    fn set_home_hint(&self, pid: u32, hint: HomeHint);
     fn forget(&self, pid: u32);
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Memory {
     weights: Weights,
     followed: HashMap<u32, Followed>,
     began: Instant,
-    looked: Instant,
+    last_round: Instant,
     /// When processes that had ended were last dropped.
     pruned: Instant,
     /// Nanoseconds that sampling may take; below zero after a round that took long.
@@ -87,7 +87,7 @@ pub(crate) struct Memory {
 }
 
 /// One round over all processes.
-struct Look<'a, K> {
+struct Round<'a, K> {
     nq: &'a Nq,
     kernel: &'a K,
     now: Instant,
@@ -95,7 +95,7 @@ struct Look<'a, K> {
     elapsed: Duration,
 }
 
-impl<K> Look<'_, K> {
+impl<K> Round<'_, K> {
     /// The CPUs that a process used if it ran for this many nanoseconds, in thousandths.
     fn thousandths(&self, nanos: u64) -> u64 {
         nanos * 1000 / (self.elapsed.as_nanos() as u64).max(1)
@@ -117,7 +117,7 @@ struct Busy {
     ran: [u64; NODES],
     sampled: Option<Instant>,
     /// The better home, if its own is crowded.
-    room: Option<Better>,
+    better_home: Option<BetterHome>,
 }
 
 impl Busy {
@@ -134,7 +134,7 @@ impl Memory {
             weights: Weights::default(),
             followed: HashMap::new(),
             began: now,
-            looked: now,
+            last_round: now,
             pruned: now,
             // Nothing has been sampled before, and most of the memory that is on the wrong node is there now.
             saved: MOST_SAVED.as_nanos() as i64,
@@ -158,27 +158,27 @@ impl Memory {
         }
         self.followed.clear();
         self.crowds = Crowds::default();
-        self.looked = Instant::now();
-        self.pruned = self.looked;
+        self.last_round = Instant::now();
+        self.pruned = self.last_round;
     }
 
     /// Runs one round. Returns what was decided, as lines.
-    pub(crate) fn look(&mut self, nq: &Nq, kernel: &impl Kernel) -> Vec<String> {
+    pub(crate) fn run_round(&mut self, nq: &Nq, kernel: &impl Kernel) -> Vec<String> {
         let begun = cpu_time();
         let now = Instant::now();
-        let elapsed = now - std::mem::replace(&mut self.looked, now);
-        let look = Look { nq, kernel, now, elapsed };
-        let mut said: Vec<Decision> = self.moved().into_iter().collect();
+        let elapsed = now - std::mem::replace(&mut self.last_round, now);
+        let round = Round { nq, kernel, now, elapsed };
+        let mut decisions: Vec<Decision> = self.moved().into_iter().collect();
         if !self.nodes.is_single() {
             self.saved += (elapsed.as_nanos() as u64 * BUDGET / 1000) as i64;
             self.saved = self.saved.min(MOST_SAVED.as_nanos() as i64);
-            said.extend(self.consider_all(&look, begun));
+            decisions.extend(self.consider_all(&round, begun));
         }
         self.log.cpu_ns += cpu_time().saturating_sub(begun).as_nanos() as u64;
         self.log.elapsed_ns = self.began.elapsed().as_nanos() as u64;
-        let lines = said.iter().map(|one| format!("{} ({}): {}", one.name, one.pid, one.what));
+        let lines = decisions.iter().map(|one| format!("{} ({}): {}", one.name, one.pid, one.what));
         let lines: Vec<String> = lines.collect();
-        for one in said {
+        for one in decisions {
             self.log.add(one);
         }
         if !lines.is_empty() || self.written.is_none_or(|at| now - at > WRITE_EACH) {
@@ -189,34 +189,35 @@ impl Memory {
         lines
     }
 
-    fn consider_all(&mut self, look: &Look<'_, impl Kernel>, begun: Duration) -> Vec<Decision> {
-        let mut said = Vec::new();
+    fn consider_all(&mut self, round: &Round<'_, impl Kernel>, begun: Duration) -> Vec<Decision> {
+        let mut decisions = Vec::new();
         let mut crowded: Option<Relocation> = None;
-        let (mut busy, mut nodes_use) = self.follow(look);
+        let (mut busy, mut nodes_use) = self.follow(round);
         // Processes of a crowd come first, unless they are known to stay; then those that were not sampled for longest, and among those the
         // one that has used most.
         let would_go = |one: &Busy| {
-            one.room.is_some() && self.followed.get(&one.pid).is_some_and(|known| !known.stays)
+            one.better_home.is_some()
+                && self.followed.get(&one.pid).is_some_and(|known| !known.stays)
         };
-        busy.retain(|one| would_go(one) || self.is_due(look, one));
+        busy.retain(|one| would_go(one) || self.is_due(round, one));
         busy.sort_by_key(|one| (!would_go(one), one.sampled, Reverse(one.nanos())));
         let mut spent = Duration::ZERO;
         for one in busy {
             if self.saved <= spent.as_nanos() as i64 {
                 break;
             }
-            self.log.looks += 1;
+            self.log.samples += 1;
             self.seed = self.seed.wrapping_add(1);
             let found = Residency::of(one.pid, self.seed);
             if let Some(known) = self.followed.get_mut(&one.pid) {
-                known.sampled = Some(look.now);
+                known.sampled = Some(round.now);
                 // If a process cannot be sampled now, the next attempt will find nothing either.
                 known.stays |= found.is_none();
                 known.settled = found.is_none().then_some(one.process.touched);
             }
             if let Some(found) = found {
-                match self.consider(look, &one, &found, &mut nodes_use) {
-                    Some(Considered::Decided(decision)) => said.push(decision),
+                match self.consider(round, &one, &found, &mut nodes_use) {
+                    Some(Considered::Decided(decision)) => decisions.push(decision),
                     Some(Considered::Crowded(other))
                         if crowded.is_none_or(|best| best.gain() < other.gain()) =>
                     {
@@ -227,15 +228,15 @@ impl Memory {
             }
             spent = cpu_time().saturating_sub(begun);
         }
-        said.extend(crowded.and_then(|one| self.relocate(look, &one)));
+        decisions.extend(crowded.and_then(|one| self.relocate(round, &one)));
         self.saved -= spent.as_nanos() as i64;
-        said
+        decisions
     }
 
     /// The processes that used CPUs since the last round, and for each node how much the processes at home there used.
-    fn follow(&mut self, look: &Look<'_, impl Kernel>) -> (Vec<Busy>, Vec<NodeUse>) {
-        let Look { nq, kernel, now, .. } = *look;
-        self.crowds.look(nq);
+    fn follow(&mut self, round: &Round<'_, impl Kernel>) -> (Vec<Busy>, Vec<NodeUse>) {
+        let Round { nq, kernel, now, .. } = *round;
+        self.crowds.sample(nq);
         let mut nodes_use: Vec<NodeUse> = (0..nq.nodes.min(NODES as u32))
             .map(|index| {
                 let on = &nq.on_node[index as usize];
@@ -263,17 +264,17 @@ impl Memory {
                 known.migration.set(home, now - self.began);
                 (known.away, known.settled) = (Away::default(), None);
             }
-            let mut one = Busy { pid, process, ran, sampled: known.sampled, room: None };
-            let uses = look.thousandths(one.nanos());
+            let mut one = Busy { pid, process, ran, sampled: known.sampled, better_home: None };
+            let uses = round.thousandths(one.nanos());
             let at_home = ran.get(process.home as usize).copied().unwrap_or(0);
             let away = (one.nanos() - at_home) * 1000 / one.nanos().max(1);
-            known.away.look((uses >= LEAST_USE).then_some(away));
+            known.away.add((uses >= LEAST_USE).then_some(away));
             known.stays &= known.away.for_long().is_some();
             if let Some(node_use) = nodes_use.get_mut(process.home as usize) {
                 node_use.used += uses;
             }
             if uses >= LEAST_USE {
-                one.room = self.room(look, &one);
+                one.better_home = self.better_home(round, &one);
                 busy.push(one);
             }
         }
@@ -282,8 +283,8 @@ impl Memory {
             self.pruned = now;
         }
         self.followed.retain(|pid, known| {
-            if known.told.is_some_and(|told| now - told > TOLD_FOR) {
-                known.told = None;
+            if known.hinted.is_some_and(|hinted| now - hinted > HINT_LIFETIME) {
+                known.hinted = None;
                 kernel.forget(*pid);
             }
             if known.seen != now {
@@ -300,8 +301,8 @@ impl Memory {
     }
 
     /// Whether a process's memory should be sampled.
-    fn is_due(&self, look: &Look<'_, impl Kernel>, one: &Busy) -> bool {
-        let is_settled = |known: &Followed| known.is_settled(&one.process, look.now);
+    fn is_due(&self, round: &Round<'_, impl Kernel>, one: &Busy) -> bool {
+        let is_settled = |known: &Followed| known.is_settled(&one.process, round.now);
         has_one_home(&one.process)
             && self.pages.moves() != Some(one.pid)
             && !self.followed.get(&one.pid).is_some_and(is_settled)
@@ -310,25 +311,25 @@ impl Memory {
     /// Considers one process, whose memory was found as given. None if nothing needs to be done.
     fn consider(
         &mut self,
-        look: &Look<'_, impl Kernel>,
+        round: &Round<'_, impl Kernel>,
         one: &Busy,
         found: &Residency,
         nodes_use: &mut [NodeUse],
     ) -> Option<Considered> {
-        let evidence = self.evidence(look.nq, one, found);
-        let at = look.now - self.began;
-        let own = self.index(look.nq, one.process.home)?;
+        let evidence = self.evidence(round.nq, one, found);
+        let at = round.now - self.began;
+        let own_index = self.index(round.nq, one.process.home)?;
         let pages: u64 = evidence.pages.iter().sum();
-        let part = (pages - evidence.pages[own]) * 1000 / pages.max(1);
+        let part = (pages - evidence.pages[own_index]) * 1000 / pages.max(1);
         let known = self.followed.get_mut(&one.pid)?;
         known.settled = (part <= SETTLED_BUT_FOR).then_some(one.process.touched);
         let verdict = known.migration.consider(at, &evidence, &self.nodes, &self.weights);
         let Verdict::Move { to, why } = verdict else {
-            return self.crowded(look, one, found, &evidence).map(Considered::Crowded);
+            return self.crowded(round, one, found, &evidence).map(Considered::Crowded);
         };
         // For `HomeMigration` it stays at home until the kernel reports another home.
-        known.migration.set(own, at);
-        self.follow_memory(look, one, found.bytes / 1000 * part, part, to, &why, nodes_use)
+        known.migration.set(own_index, at);
+        self.follow_memory(round, one, found.bytes / 1000 * part, part, to, &why, nodes_use)
             .map(Considered::Decided)
     }
 
@@ -355,7 +356,7 @@ impl Memory {
     #[expect(clippy::too_many_arguments, reason = "one step of the caller's")]
     fn follow_memory(
         &mut self,
-        look: &Look<'_, impl Kernel>,
+        round: &Round<'_, impl Kernel>,
         one: &Busy,
         bytes: u64,
         part: u64,
@@ -363,19 +364,19 @@ impl Memory {
         why: &VerdictReason,
         nodes_use: &mut [NodeUse],
     ) -> Option<Decision> {
-        let (pid, process, nq) = (one.pid, &one.process, look.nq);
+        let (pid, process, nq) = (one.pid, &one.process, round.nq);
         let home = process.home as usize;
-        let task = look.kernel.task(pid)?;
+        let task = round.kernel.task(pid)?;
         if task.why == HomeReason::Told as u8 {
             return None;
         }
-        let own = self.index(nq, process.home)?;
+        let own_index = self.index(nq, process.home)?;
         let there = node_index(nq, self.nodes.get(to).id as u32)? as usize;
-        let uses = look.thousandths(one.nanos());
+        let uses = round.thousandths(one.nanos());
         let situation = Situation {
             home: *nodes_use.get(home)?,
             there: *nodes_use.get(there)?,
-            distance: self.nodes.distance(own, to),
+            distance: self.nodes.distance(own_index, to),
             bytes,
             part,
             uses,
@@ -389,8 +390,11 @@ impl Memory {
         let (home_id, there_id) = (situation.home.node, situation.there.node);
         let what = match choice.remedy {
             Remedy::Go => {
-                look.kernel.tell(pid, Told { node: there_id, why: HomeReason::Memory as u32 });
-                self.followed.get_mut(&pid)?.told = Some(look.now);
+                round.kernel.set_home_hint(
+                    pid,
+                    HomeHint { node: there_id, why: HomeReason::Memory as u32 },
+                );
+                self.followed.get_mut(&pid)?.hinted = Some(round.now);
                 nodes_use[there].used += uses;
                 nodes_use[home].used = nodes_use[home].used.saturating_sub(uses);
                 nodes_use[there].load += 1000;
@@ -418,10 +422,10 @@ impl Memory {
     }
 
     /// The better home for a process whose own is crowded.
-    fn room(&self, look: &Look<'_, impl Kernel>, one: &Busy) -> Option<Better> {
+    fn better_home(&self, round: &Round<'_, impl Kernel>, one: &Busy) -> Option<BetterHome> {
         let known = self.followed.get(&one.pid)?;
         known.away.for_long()?;
-        let rests = known.relocated.is_some_and(|at| look.now - at < REST);
+        let rests = known.relocated.is_some_and(|at| round.now - at < REST);
         if known.cannot_leave
             || rests
             || !has_one_home(&one.process)
@@ -429,32 +433,32 @@ impl Memory {
         {
             return None;
         }
-        let task = look.kernel.task(one.pid).filter(|task| task.why != HomeReason::Told as u8)?;
-        let (home, uses) = (one.process.home as usize, look.thousandths(one.nanos()));
-        self.crowds.better(look.nq, home, uses, |node| may_run(look.nq, &task, node))
+        let task = round.kernel.task(one.pid).filter(|task| task.why != HomeReason::Told as u8)?;
+        let (home, uses) = (one.process.home as usize, round.thousandths(one.nanos()));
+        self.crowds.better(round.nq, home, uses, |node| may_run(round.nq, &task, node))
     }
 
     /// What moving to the better home would cost, and what staying costs.
     fn crowded(
         &self,
-        look: &Look<'_, impl Kernel>,
+        round: &Round<'_, impl Kernel>,
         one: &Busy,
         found: &Residency,
         evidence: &Evidence,
     ) -> Option<Relocation> {
-        let better = one.room?;
+        let better = one.better_home?;
         let away = self.followed.get(&one.pid)?.away.for_long()?;
         let (home, there) = (one.process.home, better.to as u32);
-        let (own, to) = (self.index(look.nq, home)?, self.index(look.nq, there)?);
+        let (from, to) = (self.index(round.nq, home)?, self.index(round.nq, there)?);
         let pages: u64 = evidence.pages.iter().sum();
         let bytes = found.bytes / 1000 * ((pages - evidence.pages[to]) * 1000 / pages.max(1));
-        let distance = self.nodes.distance(own, to);
+        let distance = self.nodes.distance(from, to);
         Some(Relocation {
             pid: one.pid,
             better,
-            home: node_id(look.nq, home)?,
-            there: node_id(look.nq, there)?,
-            uses: look.thousandths(one.nanos()),
+            home: node_id(round.nq, home)?,
+            there: node_id(round.nq, there)?,
+            uses: round.thousandths(one.nanos()),
             away,
             bytes,
             moving: remedy::moving(bytes, self.for_mebibyte),
@@ -463,16 +467,18 @@ impl Memory {
     }
 
     /// Moves the process that gains most from another home.
-    fn relocate(&mut self, look: &Look<'_, impl Kernel>, one: &Relocation) -> Option<Decision> {
+    fn relocate(&mut self, round: &Round<'_, impl Kernel>, one: &Relocation) -> Option<Decision> {
         // Pages of another process may have begun to move since.
         if self.pages.moves().is_some() {
             return None;
         }
         let known = self.followed.get_mut(&one.pid)?;
         if !one.gain().is_zero() {
-            look.kernel.tell(one.pid, Told { node: one.there, why: HomeReason::Room as u32 });
-            (known.told, known.relocated) = (Some(look.now), Some(look.now));
-            let home = node_index(look.nq, one.home)? as usize;
+            round
+                .kernel
+                .set_home_hint(one.pid, HomeHint { node: one.there, why: HomeReason::Room as u32 });
+            (known.hinted, known.relocated) = (Some(round.now), Some(round.now));
+            let home = node_index(round.nq, one.home)? as usize;
             self.crowds.goes(home, one.better.to, one.uses);
             self.bring(one.pid, one.there, one.bytes);
         } else if std::mem::replace(&mut known.stays, true) {

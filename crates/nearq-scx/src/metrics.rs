@@ -41,14 +41,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     status::is_there()?;
     let nq = pins::machine(&pins::open(pins::STATE, Access::Read)?)?;
     let memory = decisions::read(&decisions::path());
-    let looked = memory["looks"].as_u64().zip(memory["cpu_seconds"].as_f64());
-    output::print(&in_format(text(nq, looked), options.format))
+    let sampling = memory["looks"].as_u64().zip(memory["cpu_seconds"].as_f64());
+    output::print(&in_format(text(nq, sampling), options.format))
 }
 
 /// The whole text, with `# EOF` at its end.
-fn text(nq: Box<Nq>, looked: Option<(u64, f64)>) -> String {
+fn text(nq: Box<Nq>, sampling: Option<(u64, f64)>) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Counts { nq, looked }));
+    registry.register_collector(Box::new(Counts { nq, sampling }));
     let mut text = String::new();
     // A string takes all that is written into it.
     let _ = encode(&mut text, &registry);
@@ -59,7 +59,7 @@ fn text(nq: Box<Nq>, looked: Option<(u64, f64)>) -> String {
 #[derive(Debug)]
 struct Counts {
     nq: Box<Nq>,
-    looked: Option<(u64, f64)>,
+    sampling: Option<(u64, f64)>,
 }
 
 type Gauge = (&'static str, &'static str, fn(&NodeNow) -> f64);
@@ -117,11 +117,11 @@ impl Collector for Counts {
             let value = weight.get(&self.nq.weights) as f64;
             family.encode_family(&[("weight", weight.name)])?.encode_gauge(&value)?;
         }
-        let Some((looks, seconds)) = self.looked else { return Ok(()) };
+        let Some((samples, seconds)) = self.sampling else { return Ok(()) };
         let help = "How often the memory of a process was checked";
         encoder
             .encode_descriptor("nearq_scx_memory_looks", help, None, MetricType::Counter)?
-            .encode_counter::<NoLabelSet, u64, f64>(&looks, None)?;
+            .encode_counter::<NoLabelSet, u64, f64>(&samples, None)?;
         let (help, unit) = ("CPU time that these checks have taken", Some(&Unit::Seconds));
         encoder
             .encode_descriptor("nearq_scx_memory_cpu", help, unit, MetricType::Counter)?
@@ -168,15 +168,15 @@ mod tests {
     #[test]
     fn the_prometheus_format_is_valid() {
         let text = text(made_up(), None);
-        let mut told: Vec<(String, String)> = Vec::new();
+        let mut families: Vec<(String, String)> = Vec::new();
         for line in text.lines().filter(|line| *line != "# EOF") {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
-                assert!(told.iter().all(|(known, _)| known != name), "{name} is told twice");
-                told.push((name.into(), kind.into()));
+                assert!(families.iter().all(|(known, _)| known != name), "{name} is told twice");
+                families.push((name.into(), kind.into()));
                 continue;
             }
-            let Some((name, kind)) = told.last().filter(|_| !line.starts_with('#')) else {
+            let Some((name, kind)) = families.last().filter(|_| !line.starts_with('#')) else {
                 continue;
             };
             let suffix = if kind == "counter" { "_total{" } else { "{" };
@@ -184,6 +184,6 @@ mod tests {
             let value: f64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
             assert!(value >= 0.0);
         }
-        assert_eq!(told.len(), GAUGES.len() + 1 + state::events().count() + 1);
+        assert_eq!(families.len(), GAUGES.len() + 1 + state::events().count() + 1);
     }
 }

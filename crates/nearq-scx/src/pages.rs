@@ -82,7 +82,7 @@ fn begin() -> Option<(SyncSender<Order>, Receiver<Moved>)> {
 #[cfg(test)]
 impl Pages {
     /// For tests: no pages are moved, the receiver gets the orders.
-    pub(crate) fn pretended() -> (Self, Receiver<Order>, SyncSender<Moved>) {
+    pub(crate) fn fake() -> (Self, Receiver<Order>, SyncSender<Moved>) {
         let (sender, orders) = mpsc::sync_channel(1);
         let (done, receiver) = mpsc::sync_channel(1);
         (Pages { thread: Some((sender, receiver)), moves: None }, orders, done)

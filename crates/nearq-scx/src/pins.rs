@@ -18,7 +18,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use nearq_scx_policy::layout::{Nq, Process, Task, Told};
+use nearq_scx_policy::layout::{HomeHint, Nq, Process, Task};
 use rustix::fs::{AtFlags, FlockOperation, Gid, flock, statfs};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
@@ -237,7 +237,7 @@ pub(crate) fn open(name: &str, access: Access) -> Result<MapHandle, Failure> {
         STATE => load::SHARED,
         TASKS => size_of::<Task>(),
         PROCESSES => size_of::<Process>(),
-        _ => size_of::<Told>(),
+        _ => size_of::<HomeHint>(),
     };
     if map.value_size() as usize != expected {
         return Err(Failure::input(format!(
@@ -280,7 +280,7 @@ pub(crate) fn process(map: &impl MapCore, pid: u32) -> Option<Process> {
 }
 
 /// All that was told, by the number of the process or thread.
-pub(crate) fn all_told(map: &impl MapCore) -> Vec<(u32, Told)> {
+pub(crate) fn all_home_hints(map: &impl MapCore) -> Vec<(u32, HomeHint)> {
     numbered(map)
 }
 
@@ -305,20 +305,20 @@ pub(crate) fn task(map: &impl MapCore, pid: u32, is_thread: bool) -> Option<Task
 }
 
 /// What was told of a process or a thread.
-pub(crate) fn told(map: &impl MapCore, pid: u32) -> Option<Told> {
+pub(crate) fn home_hint(map: &impl MapCore, pid: u32) -> Option<HomeHint> {
     one(map, pid)
 }
 
 /// Tells a home; with `NO_EXIST` only if none is told.
-pub(crate) fn tell(
+pub(crate) fn set_home_hint(
     map: &impl MapCore,
     pid: u32,
-    told: Told,
+    hint: HomeHint,
     flags: MapFlags,
 ) -> libbpf_rs::Result<()> {
-    let mut value = [0; size_of::<Told>()];
-    value[..4].copy_from_slice(&told.node.to_ne_bytes());
-    value[4..].copy_from_slice(&told.why.to_ne_bytes());
+    let mut value = [0; size_of::<HomeHint>()];
+    value[..4].copy_from_slice(&hint.node.to_ne_bytes());
+    value[4..].copy_from_slice(&hint.why.to_ne_bytes());
     map.update(&pid.to_ne_bytes(), &value, flags)
 }
 
@@ -326,7 +326,7 @@ pub(crate) fn tell(
 trait Plain: Copy {}
 impl Plain for Process {}
 impl Plain for Task {}
-impl Plain for Told {}
+impl Plain for HomeHint {}
 
 /// What these bytes are; none if they are too few or too many.
 fn plain<T: Plain>(bytes: &[u8]) -> Option<T> {

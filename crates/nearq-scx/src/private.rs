@@ -25,18 +25,18 @@ const STICKY: u32 = 0o1000;
 
 /// Opens a folder of this user's own, and makes it if there is none.
 pub(crate) fn make_folder(path: &Path) -> Result<File, Failure> {
-    let told = |error: io::Error| {
+    let describe = |error: io::Error| {
         Failure::run(format!("{}: the folder cannot be created: {error}", path.display()))
     };
     let made = rustix::fs::mkdir(path, OPEN);
     match made {
         Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(told(error.into())),
+        Err(error) => return Err(describe(error.into())),
     }
     let folder = folder(path, geteuid().as_raw())?;
     if made.is_ok() {
         // Independently of the process's file mode mask.
-        folder.set_permissions(Permissions::from_mode(OPEN.as_raw_mode())).map_err(told)?;
+        folder.set_permissions(Permissions::from_mode(OPEN.as_raw_mode())).map_err(describe)?;
     }
     Ok(folder)
 }
@@ -127,18 +127,18 @@ mod tests {
         for path in [&link, &files.0.join("file")] {
             assert!(refusal(path).contains("a link, or not a folder"), "{}", refusal(path));
         }
-        let own = files.0.join("other");
+        let folder = files.0.join("other");
         for open in [0o775, 0o757, 0o1777] {
-            mode(&own, open);
-            assert!(refusal(&own).contains("can write to"), "{open:o}");
+            mode(&folder, open);
+            assert!(refusal(&folder).contains("can write to"), "{open:o}");
         }
-        mode(&own, 0o755);
+        mode(&folder, 0o755);
         mode(&files.0, 0o777);
         if geteuid().is_root() {
-            assert!(refusal(&own).contains("can replace"), "{}", refusal(&own));
+            assert!(refusal(&folder).contains("can replace"), "{}", refusal(&folder));
             mode(&files.0, 0o755);
-            chown(&own, Some(65534), None).unwrap();
-            assert!(refusal(&own).contains("belongs to user 65534"), "{}", refusal(&own));
+            chown(&folder, Some(65534), None).unwrap();
+            assert!(refusal(&folder).contains("belongs to user 65534"), "{}", refusal(&folder));
         }
     }
 

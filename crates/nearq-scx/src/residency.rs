@@ -108,12 +108,12 @@ fn sample(ranges: &[Range<u64>], count: usize, page: u64, seed: u64) -> Vec<u64>
     });
     let (mut before, mut next) = (0, wanted.next());
     for range in ranges {
-        let own = pages(range);
-        while let Some(at) = next.filter(|at| *at < before + own) {
+        let range_pages = pages(range);
+        while let Some(at) = next.filter(|at| *at < before + range_pages) {
             addresses.push(range.start / page * page + (at - before) * page);
             next = wanted.next();
         }
-        before += own;
+        before += range_pages;
     }
     if !ranges.is_empty() {
         for at in 0..count / 2 {

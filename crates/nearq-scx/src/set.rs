@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use libbpf_rs::{MapCore as _, MapFlags as MapUpdate};
-use nearq_scx_policy::layout::{HomeReason, Nq, Told};
+use nearq_scx_policy::layout::{HomeHint, HomeReason, Nq};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::load::{NQ_AT, SHARED};
@@ -101,7 +101,7 @@ pub(crate) fn tell(options: &TellOptions) -> Result<(), Failure> {
     };
     has_node(&*pins::machine(&pins::open(pins::STATE, Access::Read)?)?, node)?;
     exists(Path::new("/proc"), pid)?;
-    pins::tell(&map, pid, Told { node, why: HomeReason::Told as u32 }, MapUpdate::ANY)
+    pins::set_home_hint(&map, pid, HomeHint { node, why: HomeReason::Told as u32 }, MapUpdate::ANY)
         .map_err(|error| not_written(&error))
 }
 
@@ -203,10 +203,10 @@ mod tests {
 
     #[test]
     fn a_change_is_reported_with_the_previous_value() {
-        let said = |name, before, after| changed(weights::find(name).unwrap(), before, after);
-        assert_eq!(said("stay", 20_000_000, 50_000_000), "stay: 50ms (was 20ms)\n");
-        assert_eq!(said("stay", 1_500_000, 0), "stay: 0ns (was 1500us)\n");
-        assert_eq!(said("imbalance", 1000, 2000), "imbalance: 2000 (was 1000)\n");
+        let message = |name, before, after| changed(weights::find(name).unwrap(), before, after);
+        assert_eq!(message("stay", 20_000_000, 50_000_000), "stay: 50ms (was 20ms)\n");
+        assert_eq!(message("stay", 1_500_000, 0), "stay: 0ns (was 1500us)\n");
+        assert_eq!(message("imbalance", 1000, 2000), "imbalance: 2000 (was 1000)\n");
     }
 
     #[test]
@@ -244,16 +244,16 @@ mod tests {
         });
         let (number, found) = of_thread.join().unwrap();
         assert!(number != std::process::id() && found.is_ok(), "{number}: {found:?}");
-        let nobody = i32::MAX.cast_unsigned();
+        let unused_pid = i32::MAX.cast_unsigned();
         let refusal = Failure::input("2147483647: there is no such process or thread");
-        assert_eq!(exists(processes, nobody), Err(refusal));
+        assert_eq!(exists(processes, unused_pid), Err(refusal));
     }
 
     #[test]
     fn forgetting_a_home_that_was_never_set_is_an_input_error() {
         let error = libbpf_rs::Error::from_raw_os_error;
-        let not_told = not_forgotten(11, &error(libc::ENOENT));
-        assert_eq!(not_told, Failure::input("11: no home was told of it"));
+        let missing = not_forgotten(11, &error(libc::ENOENT));
+        assert_eq!(missing, Failure::input("11: no home was told of it"));
         let refused = not_forgotten(11, &error(libc::EPERM)).to_string();
         assert!(refused.starts_with("/sys/fs/bpf/nearq/told: cannot be written: "), "{refused}");
     }

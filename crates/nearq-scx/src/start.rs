@@ -18,14 +18,14 @@ use nearq_topology::{CpuSet, Topology};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::hotplug::Watch;
-use crate::load::{self, Gone, Loaded};
+use crate::load::{self, Loaded, UnloadReason};
 use crate::memory::Memory;
 use crate::output::{self, Failure, tell};
 use crate::pins::{self, Lock, Tellers};
 use crate::{checks, decisions, state, weights};
 
 /// How often it checks whether the kernel has unloaded the scheduler.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How often it checks CPUs and memory.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The exit status of a command that cannot be started, as in shells.
@@ -92,7 +92,7 @@ pub(crate) struct Options {
 }
 
 /// What the thread waits for.
-enum Happened {
+enum Event {
     Signal(i32, &'static str),
     Ended(ExitStatus),
 }
@@ -100,11 +100,11 @@ enum Happened {
 /// How it ends.
 enum End {
     /// By this signal.
-    Asked(&'static str),
+    Signalled(&'static str),
     /// The command has ended.
     Command(ExitStatus),
     /// The kernel has unloaded the scheduler.
-    Gone(Gone),
+    Unloaded(UnloadReason),
 }
 
 /// What to do after the scheduler was followed.
@@ -146,7 +146,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let signals = sender.clone();
     nearq_command::signals::on_first(move |number, name| {
         // If the receiver is gone, the program ends anyway.
-        let _ = signals.send(Happened::Signal(number, name));
+        let _ = signals.send(Event::Signal(number, name));
     })?;
     let mut session = Session {
         options,
@@ -157,7 +157,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     };
     let end = session.load_and_follow(chosen, &tellers);
     match end {
-        Ok(End::Asked(name)) => {
+        Ok(End::Signalled(name)) => {
             say(
                 options,
                 format_args!("unloaded ({name}): the kernel uses its own scheduler again"),
@@ -168,9 +168,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
             say(options, "unloaded: the command has ended");
             Ok(code(status))
         }
-        Ok(End::Gone(gone)) => {
+        Ok(End::Unloaded(reason)) => {
             tell(format_args!(
-                "the kernel has unloaded the scheduler and uses its own again: {gone}"
+                "the kernel has unloaded the scheduler and uses its own again: {reason}"
             ));
             session.finish_command();
             Ok(ExitCode::from(output::RUN))
@@ -199,8 +199,8 @@ fn say(options: &Options, line: impl std::fmt::Display) {
 struct Session<'a> {
     options: &'a Options,
     memory: Option<Memory>,
-    receiver: Receiver<Happened>,
-    sender: Sender<Happened>,
+    receiver: Receiver<Event>,
+    sender: Sender<Event>,
     /// The command, once it runs.
     child: Option<u32>,
 }
@@ -211,8 +211,8 @@ impl Session<'_> {
         let begun = Instant::now();
         let (mut machine, mut nq) = machine()?;
         nq.weights = chosen;
-        let mut room = load::Room::uninit();
-        let mut loaded = Loaded::new(&mut room, &nq)?;
+        let mut storage = load::ObjectStorage::uninit();
+        let mut loaded = Loaded::new(&mut storage, &nq)?;
         let pinned = loaded.pin(tellers);
         let whole = format!(
             "loaded in {} ms: {} CPUs, {} caches, {} nodes; homes may be set by {tellers}",
@@ -261,30 +261,30 @@ impl Session<'_> {
             memory.begin(machine);
         }
         loop {
-            match self.receiver.recv_timeout(LOOK) {
-                Ok(Happened::Signal(number, name)) => {
+            match self.receiver.recv_timeout(POLL_INTERVAL) {
+                Ok(Event::Signal(number, name)) => {
                     if !self.pass_on(number) {
-                        return Ok(Next::End(End::Asked(name)));
+                        return Ok(Next::End(End::Signalled(name)));
                     }
                 }
-                Ok(Happened::Ended(status)) => return Ok(Next::End(End::Command(status))),
+                Ok(Event::Ended(status)) => return Ok(Next::End(End::Command(status))),
                 Err(RecvTimeoutError::Timeout) => {}
                 // We hold a sender ourselves.
                 Err(RecvTimeoutError::Disconnected) => unreachable!("we hold a sender"),
             }
-            if let Some(gone) = loaded.gone() {
-                return Ok(Next::End(End::Gone(gone)));
+            if let Some(reason) = loaded.unload_reason() {
+                return Ok(Next::End(End::Unloaded(reason)));
             }
             if Instant::now() < next {
                 continue;
             }
             next = Instant::now() + PERIOD;
             loaded.copy_machine(&mut nq);
-            if let Some(why) = look_at_cpus(&mut watch, &nq) {
+            if let Some(why) = check_cpus(&mut watch, &nq) {
                 return Ok(Next::Again(why));
             }
             if let Some(memory) = &mut self.memory {
-                for decision in memory.look(&nq, loaded) {
+                for decision in memory.run_round(&nq, loaded) {
                     say(self.options, decision);
                 }
             }
@@ -302,7 +302,7 @@ impl Session<'_> {
         let wait = move || {
             let status = child.wait().expect("it is a child of ours that nobody else waits for");
             // If the receiver is gone, we end anyway.
-            let _ = sender.send(Happened::Ended(status));
+            let _ = sender.send(Event::Ended(status));
         };
         threads::start("command", wait)
     }
@@ -329,18 +329,18 @@ impl Session<'_> {
         tell("the command continues without it");
         loop {
             match self.receiver.recv() {
-                Ok(Happened::Signal(number, _)) => drop(self.pass_on(number)),
-                Ok(Happened::Ended(_)) | Err(_) => return,
+                Ok(Event::Signal(number, _)) => drop(self.pass_on(number)),
+                Ok(Event::Ended(_)) | Err(_) => return,
             }
         }
     }
 }
 
 /// Why the scheduler should be loaded again because of CPUs, if it should.
-fn look_at_cpus(watch: &mut Watch, nq: &Nq) -> Option<String> {
+fn check_cpus(watch: &mut Watch, nq: &Nq) -> Option<String> {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let online = CpuSet::parse_list(online.trim()).ok()?;
-    watch.look(nq, &online, || machine().ok())
+    watch.check(nq, &online, || machine().ok())
 }
 
 /// The exit status that says how the command ended, as in shells.

@@ -124,7 +124,7 @@ impl Now {
 pub(crate) fn caches(nq: &Nq) -> usize {
     let known = (nq.llcs as usize).min(nq.llc.len());
     let is_online =
-        |llc: &&Llc| llc.cpus.iter().zip(&nq.online).any(|(own, online)| own & online != 0);
+        |llc: &&Llc| llc.cpus.iter().zip(&nq.online).any(|(cpus, online)| cpus & online != 0);
     nq.llc[..known].iter().filter(is_online).count()
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Options {
 }
 
 /// What ends it.
-enum Happened {
+enum Event {
     Signal,
     Key(u8),
 }
@@ -57,22 +57,22 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let signals = sender.clone();
     nearq_command::signals::on_first(move |_, _| {
         // If the receiver is gone, the command ends anyway.
-        let _ = signals.send(Happened::Signal);
+        let _ = signals.send(Event::Signal);
     })?;
     let is_watched = io::stdin().is_terminal() && io::stdout().is_terminal();
     let keys = if is_watched { Keys::of(io::stdin()) } else { None };
     if keys.is_some() {
-        threads::start("keys", move || hear(io::stdin(), &sender))?;
+        threads::start("keys", move || read_keys(io::stdin(), &sender))?;
     }
-    let (mut before, mut at) = (look(&state)?, Instant::now());
+    let (mut before, mut at) = (read_state(&state)?, Instant::now());
     let mut shown = 0;
     loop {
-        if is_to_end(&receiver, at + Duration::from_secs(options.seconds)) {
+        if must_end(&receiver, at + Duration::from_secs(options.seconds)) {
             return Ok(());
         }
         // Its maps can be read while we have them open, even if the scheduler is no longer loaded.
         status::is_there()?;
-        let now = look(&state)?;
+        let now = read_state(&state)?;
         let text = table(&now.since(&before), at.elapsed());
         (before, at) = (now, Instant::now());
         shown += 1;
@@ -83,18 +83,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Passes keys on until there are no more, or the receiver is gone.
-fn hear(mut keys: impl Read, sender: &Sender<Happened>) {
+fn read_keys(mut keys: impl Read, sender: &Sender<Event>) {
     let mut key = [0];
-    while keys.read_exact(&mut key).is_ok() && sender.send(Happened::Key(key[0])).is_ok() {}
+    while keys.read_exact(&mut key).is_ok() && sender.send(Event::Key(key[0])).is_ok() {}
 }
 
 /// Waits until `then`. Returns whether the command must end before.
-fn is_to_end(receiver: &Receiver<Happened>, then: Instant) -> bool {
+fn must_end(receiver: &Receiver<Event>, then: Instant) -> bool {
     loop {
         let wait = then.saturating_duration_since(Instant::now());
         match receiver.recv_timeout(wait) {
-            Ok(Happened::Signal | Happened::Key(b'q' | b'Q')) => return true,
-            Ok(Happened::Key(_)) => {}
+            Ok(Event::Signal | Event::Key(b'q' | b'Q')) => return true,
+            Ok(Event::Key(_)) => {}
             Err(RecvTimeoutError::Timeout) => return false,
             // There is no keyboard: only time passes.
             Err(RecvTimeoutError::Disconnected) => {
@@ -105,7 +105,7 @@ fn is_to_end(receiver: &Receiver<Happened>, then: Instant) -> bool {
     }
 }
 
-fn look(state: &MapHandle) -> Result<Now, Failure> {
+fn read_state(state: &MapHandle) -> Result<Now, Failure> {
     Ok(Now::of(&*pins::machine(state)?))
 }
 
@@ -177,51 +177,51 @@ mod tests {
     }
 
     /// Whether it ends when that happens, and whether it returned before the end of the period; there are no other messages.
-    fn ends(happened: Vec<Happened>, period: Duration) -> (bool, bool) {
+    fn ends(events: Vec<Event>, period: Duration) -> (bool, bool) {
         let (sender, receiver) = mpsc::channel();
-        for one in happened {
-            sender.send(one).unwrap();
+        for event in events {
+            sender.send(event).unwrap();
         }
         let then = Instant::now() + period;
-        (is_to_end(&receiver, then), Instant::now() < then)
+        (must_end(&receiver, then), Instant::now() < then)
     }
 
     #[test]
     fn q_and_signals_end_top_at_once() {
         let long = Duration::from_mins(10);
-        for happened in [Happened::Key(b'q'), Happened::Key(b'Q'), Happened::Signal] {
-            assert_eq!(ends(vec![Happened::Key(b'x'), happened], long), (true, true));
+        for event in [Event::Key(b'q'), Event::Key(b'Q'), Event::Signal] {
+            assert_eq!(ends(vec![Event::Key(b'x'), event], long), (true, true));
         }
     }
 
     #[test]
     fn other_keys_neither_end_top_nor_refresh_it_early() {
-        let keys = || b"x\n\x1b[A ".map(Happened::Key).into();
+        let keys = || b"x\n\x1b[A ".map(Event::Key).into();
         assert_eq!(ends(keys(), Duration::from_millis(50)), (false, false));
         // Nor does it end when no sender is left.
         let (sender, receiver) = mpsc::channel();
         drop(sender);
         let then = Instant::now() + Duration::from_millis(50);
-        assert!(!is_to_end(&receiver, then) && Instant::now() >= then);
+        assert!(!must_end(&receiver, then) && Instant::now() >= then);
     }
 
     #[test]
     fn keys_are_passed_on_until_the_input_or_the_receiver_ends() {
         let (sender, receiver) = mpsc::channel();
-        hear(&b"aq"[..], &sender);
+        read_keys(&b"aq"[..], &sender);
         drop(sender);
-        let heard: Vec<u8> = receiver
+        let received: Vec<u8> = receiver
             .iter()
-            .map(|happened| match happened {
-                Happened::Key(key) => key,
-                Happened::Signal => panic!("there was no signal"),
+            .map(|event| match event {
+                Event::Key(key) => key,
+                Event::Signal => panic!("there was no signal"),
             })
             .collect();
-        assert_eq!(heard, b"aq");
+        assert_eq!(received, b"aq");
         let (sender, receiver) = mpsc::channel();
         drop(receiver);
         // Without a check it would go on for ever.
-        hear(io::repeat(b'x'), &sender);
+        read_keys(io::repeat(b'x'), &sender);
     }
 
     #[test]

@@ -31,7 +31,10 @@ fn the_command_from_beginning_to_end() {
 fn homes_told_by_the_library_and_the_command_are_inherited() {
     let Some((script, programs)) = prepared() else { return };
     let how = ["-t", "A"];
-    let Some(text) = boot_with(&script, &how, programs, &theirs(), "tell.sh", "") else { return };
+    let Some(text) = boot_with(&script, &how, programs, &workspace_programs(), "tell.sh", "")
+    else {
+        return;
+    };
     let passed = text.lines().filter(|line| line.starts_with("ok: ")).count();
     assert_eq!(passed, 6, "{text}");
 }
@@ -40,7 +43,7 @@ fn homes_told_by_the_library_and_the_command_are_inherited() {
 #[test]
 fn pages_and_tasks_meet_within_five_seconds() {
     let Some((script, programs)) = prepared() else { return };
-    let mut told = Vec::new();
+    let mut outputs = Vec::new();
     for _ in 0..3 {
         let Some(text) = boot(&script, &["-t", "A"], programs, "memory.sh", "") else { return };
         let after = text.lines().filter_map(|line| {
@@ -54,9 +57,9 @@ fn pages_and_tasks_meet_within_five_seconds() {
         if after.iter().all(|after| *after <= 5000) {
             return;
         }
-        told.push(text);
+        outputs.push(text);
     }
-    panic!("{}", told.join("\n"));
+    panic!("{}", outputs.join("\n"));
 }
 
 /// Half a minute on each shape of a machine; or for `NEARQ_STRESS_SECONDS`, on the shapes that `NEARQ_STRESS_SHAPES` names.
@@ -104,11 +107,11 @@ fn no_cpu_is_idle_while_a_home_is_overloaded() {
         return;
     };
     let (stock, home) = text.split_once("scheduler home").expect("both were run");
-    let had = |text: &str| -> f64 {
-        let had = text.lines().filter_map(|line| line.strip_prefix("had_ms "));
-        had.map(|number| number.parse::<f64>().expect("a number")).sum()
+    let cpu_ms = |text: &str| -> f64 {
+        let cpu_ms = text.lines().filter_map(|line| line.strip_prefix("had_ms "));
+        cpu_ms.map(|number| number.parse::<f64>().expect("a number")).sum()
     };
-    let ratio = had(home) / had(stock);
+    let ratio = cpu_ms(home) / cpu_ms(stock);
     println!("CPU time while a home is overloaded, to stock: {ratio:.3}");
     assert!(ratio >= 0.99, "{ratio}: {text}");
 }
@@ -197,7 +200,7 @@ fn programs() -> Option<PathBuf> {
 }
 
 /// The command `nearq` and an example of the library, from the workspace above.
-fn theirs() -> [PathBuf; 2] {
+fn workspace_programs() -> [PathBuf; 2] {
     let what = ["--manifest-path", "../../Cargo.toml", "--package", "nearq-cli"];
     let what = [&what[..], &["--bin", "nearq", "--example", "home_hints"]].concat();
     let built = build(TARGET, &what, Some(STATIC));

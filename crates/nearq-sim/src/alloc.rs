@@ -162,12 +162,12 @@ mod tests {
             [(1, 1), (4095, 8), (4096, 1), (5000, 64), (70_000, 16), (4096, 32_768)]
         {
             let layout = Layout::from_size_align(size, align).expect("small enough");
-            let own = if size < PAGE { LINE } else { PAGE };
+            let required_align = if size < PAGE { LINE } else { PAGE };
             // SAFETY: the size is not zero; everything is used with the layout that it has at that time.
             unsafe {
                 let object = LineAligned.alloc_zeroed(layout);
                 assert!(
-                    !object.is_null() && object.addr().is_multiple_of(own.max(align)),
+                    !object.is_null() && object.addr().is_multiple_of(required_align.max(align)),
                     "{size} {align}"
                 );
                 assert!((0..size).all(|at| object.add(at).read() == 0));
@@ -175,8 +175,12 @@ mod tests {
                 for new in [3 * size, size / 2 + 1] {
                     let object = LineAligned.realloc(LineAligned.alloc_zeroed(layout), layout, new);
                     assert_eq!(object.add(size.min(new) - 1).read(), 0);
-                    let own = if new < PAGE { LINE } else { PAGE };
-                    assert_eq!(object.addr() % own.max(align), 0, "{size} to {new}, {align}");
+                    let required_align = if new < PAGE { LINE } else { PAGE };
+                    assert_eq!(
+                        object.addr() % required_align.max(align),
+                        0,
+                        "{size} to {new}, {align}"
+                    );
                     let layout = Layout::from_size_align(new, align).expect("small enough");
                     object.write_bytes(9, new);
                     LineAligned.dealloc(object, layout);

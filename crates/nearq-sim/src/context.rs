@@ -15,7 +15,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use nearq_platform::{OsError, Retries, Said};
 
 use crate::cpu::FULL_RATE;
-use crate::kept::tell_end;
+use crate::kept::call_end_callback;
 use crate::outcome::Panicked;
 use crate::thread::Piece;
 use crate::trace::Kind;
@@ -132,7 +132,7 @@ impl Shared {
     fn run_thread(&self, yielder: &Yielder<(), ()>, main: impl FnOnce()) {
         self.world.borrow_mut().me_mut().yielder = yielder;
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main));
-        tell_end();
+        call_end_callback();
         // Other threads see its end, so it must come in order.
         self.sync();
         if let Err(payload) = caught {

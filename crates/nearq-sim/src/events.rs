@@ -116,7 +116,7 @@ impl Events {
     }
 
     /// Whether no CPU and no thread has an event to come: timers of the machine alone do not make any thread run.
-    pub(crate) fn nobody_is_to_come(&self) -> bool {
+    pub(crate) fn no_thread_will_run(&self) -> bool {
         self.cpus.first() == NEVER && self.timers.deadlines == 0
     }
 
@@ -298,10 +298,10 @@ mod tests {
         events.set_timer(Timer::Deadline { slot: 3 }, 5);
         events.set_timer(Timer::Deadline { slot: 3 }, 9);
         events.set_timer(Timer::Quota, 8);
-        assert!(!events.nobody_is_to_come());
+        assert!(!events.no_thread_will_run());
         assert_eq!(events.pop(), Some((7, What::Cpu(2))));
         events.clear_timer(Timer::Deadline { slot: 3 });
-        assert!(events.nobody_is_to_come(), "the quota's timer lets nobody run");
+        assert!(events.no_thread_will_run(), "the quota's timer lets nobody run");
         assert_eq!(events.pop(), Some((8, What::Timer(Timer::Quota))));
         assert_eq!((events.pop(), events.len()), (None, 0));
     }

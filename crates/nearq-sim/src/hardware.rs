@@ -122,12 +122,12 @@ pub(crate) fn node_of_unknown(topology: &Topology) -> usize {
     topology.nodes().iter().position(|node| !node.cpus.is_empty()).unwrap_or(0)
 }
 
-/// A cost for each pair of nodes, row by row: `own` on one node, `same_package` between nodes of one package,
+/// A cost for each pair of nodes, row by row: `same_node` on one node, `same_package` between nodes of one package,
 /// `other_package` between a package and the nearest node of another, farther ones in proportion to the firmware's
 /// distances.
 pub(crate) fn by_node(
     topology: &Topology,
-    own: u64,
+    same_node: u64,
     same_package: u64,
     other_package: u64,
 ) -> Vec<u64> {
@@ -143,7 +143,7 @@ pub(crate) fn by_node(
         .max(1);
     let cost = |(a, b): (usize, usize)| {
         if a == b {
-            own
+            same_node
         } else if package(a).is_some() && package(a) == package(b) {
             same_package
         } else {

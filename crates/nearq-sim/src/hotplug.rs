@@ -64,7 +64,7 @@ impl World {
         for slot in self.threads.slots() {
             self.restrict(slot, now);
         }
-        self.obey(now);
+        self.carry_out_orders(now);
     }
 
     /// The limits as they are seen: with the CPUs that are online.

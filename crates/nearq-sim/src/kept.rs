@@ -4,7 +4,7 @@ use nearq_platform::LockPlatform;
 
 use crate::context;
 use crate::platform::Sim;
-use crate::thread::Ending;
+use crate::thread::EndCallback;
 
 /// A pointer that the program gave to keep, and the function that frees what it points to.
 #[derive(Debug)]
@@ -42,13 +42,13 @@ impl Drop for Kept {
 }
 
 /// The running thread ends: calls the function that it gave for that.
-pub(crate) fn tell_end() {
-    let told = {
+pub(crate) fn call_end_callback() {
+    let callback = {
         let mut world = context::expect("a thread's end").world.borrow_mut();
-        core::mem::replace(&mut world.me_mut().ending, Ending::Told)
+        core::mem::replace(&mut world.me_mut().end_callback, EndCallback::Called)
     };
     let number = Sim::number();
-    if let Ending::Tell(end) = told
+    if let EndCallback::Set(end) = callback
         && number != 0
     {
         end(number);

@@ -276,8 +276,8 @@ fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn()
     let mut left = {
         let world = shared.world.borrow();
         // With one CPU, a thread that might change the word cannot run while we spin.
-        let looks = if world.usable.len() == 1 { 0 } else { u64::from(budget) };
-        (looks * world.costs.look).min(LONGEST_PIECE)
+        let checks = if world.usable.len() == 1 { 0 } else { u64::from(budget) };
+        (checks * world.costs.look).min(LONGEST_PIECE)
     };
     loop {
         if changed() {
@@ -309,7 +309,7 @@ fn change_weight(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), OsE
     let mut world = context::expect("changing a thread").world.borrow_mut();
     let now = world.now();
     world.ask(now, |scheduler, kernel| scheduler.set_weight(kernel, thread));
-    world.obey(now);
+    world.carry_out_orders(now);
     Ok(())
 }
 

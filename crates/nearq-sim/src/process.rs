@@ -171,7 +171,7 @@ impl Sim {
             name.clone_into(&mut process.name);
             world.memory.bytes.forget_process(id);
             let me = world.me_mut();
-            me.own = std::ptr::null();
+            me.worker_slot = std::ptr::null();
             me.name = cut_name(name);
             world.record(Kind::Exec, id);
             world.trace.text(name);

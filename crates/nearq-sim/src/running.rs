@@ -37,7 +37,7 @@ impl World {
     }
 
     /// Carries out what the scheduler has ordered.
-    pub(crate) fn obey(&mut self, now: u64) {
+    pub(crate) fn carry_out_orders(&mut self, now: u64) {
         self.spend_as_ordered(now);
         while !self.orders.kicks.is_empty() {
             for (cpu, preempt) in std::mem::take(&mut self.orders.kicks) {
@@ -106,7 +106,7 @@ impl World {
         {
             self.request(cpu, now);
         }
-        self.obey(now);
+        self.carry_out_orders(now);
     }
 
     /// Recomputes where a thread may run, and moves it there. A thread that may run only on CPUs that are offline
@@ -134,7 +134,7 @@ impl World {
             State::Running if !entry.allowed.contains(entry.cpu) => self.request(entry.cpu, now),
             _ => {}
         }
-        self.obey(now);
+        self.carry_out_orders(now);
     }
 
     /// A newly made thread can run from now on.
@@ -191,7 +191,7 @@ impl World {
             self.ask(clock, |scheduler, kernel| scheduler.update_idle(kernel, cpu, true));
             self.trace.record(clock, cpu, 0, Kind::Idle, 0);
         }
-        self.obey(now);
+        self.carry_out_orders(now);
     }
 
     /// Switches a CPU to a thread.
@@ -461,6 +461,6 @@ impl World {
         }
         self.events.set_timer(Timer::Tick, now + TICK);
         self.ask(now, |scheduler, kernel| scheduler.tick(kernel));
-        self.obey(now);
+        self.carry_out_orders(now);
     }
 }

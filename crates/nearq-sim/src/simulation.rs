@@ -26,7 +26,7 @@ const TIME_LIMIT: Duration = Duration::from_mins(10);
 /// The longest run: the events' times end there.
 const MOST_TIME: u64 = LAST - 1;
 /// Progress is reported after this many events and accesses.
-const TELL_EVERY: u64 = 100_000;
+const REPORT_EVERY: u64 = 100_000;
 
 /// How the simulated kernel chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,10 +192,10 @@ impl Simulation {
         self
     }
 
-    /// Has `tell` called from time to time, about every hundred thousand events and accesses: for a progress bar. It
+    /// Has `report` called from time to time, about every hundred thousand events and accesses: for a progress bar. It
     /// runs outside of the simulation and cannot influence it. A clone of this simulation calls the same function.
-    pub fn progress(mut self, tell: impl FnMut(Progressed) + 'static) -> Self {
-        self.progress = Some(Rc::new(RefCell::new(tell)));
+    pub fn progress(mut self, report: impl FnMut(Progressed) + 'static) -> Self {
+        self.progress = Some(Rc::new(RefCell::new(report)));
         self
     }
 
@@ -255,15 +255,15 @@ impl Simulation {
             .unwrap_or_else(|refused| panic!("{refused}"));
         shared.world.borrow_mut().begin(thread.slot, 0);
         let progress = self.progress;
-        let mut told = 0;
+        let mut reported = 0;
         let ending = loop {
             let next = shared.world.borrow_mut().next();
-            if let Some(tell) = &progress {
+            if let Some(report) = &progress {
                 let progressed = shared.world.borrow().progressed();
                 let done = progressed.events + progressed.accesses;
-                if done >= told + TELL_EVERY {
-                    told = done;
-                    (*tell.borrow_mut())(progressed);
+                if done >= reported + REPORT_EVERY {
+                    reported = done;
+                    (*report.borrow_mut())(progressed);
                 }
             }
             match next {
@@ -329,7 +329,7 @@ fn finish<R>(world: World, ending: Ending, result: Option<R>) -> Outcome<R> {
         warnings: world.warnings,
         accesses: world.accesses,
         switches: world.switches,
-        events: world.happened,
+        events: world.event_count,
         faults: world.injection.counts,
     }
 }

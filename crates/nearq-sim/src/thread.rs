@@ -69,13 +69,13 @@ pub(crate) struct Piece {
 
 /// What is called when a thread ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ending {
+pub(crate) enum EndCallback {
     /// Nothing.
-    Quiet,
+    Unset,
     /// The function that it gave with its number.
-    Tell(fn(u32)),
+    Set(fn(u32)),
     /// It was called.
-    Told,
+    Called,
 }
 
 /// A thread that is alive.
@@ -121,16 +121,16 @@ pub(crate) struct Entry {
     /// Where the memory that it touches first comes from.
     pub(crate) placing: Placing,
     /// The platform's slot: the worker that it is.
-    pub(crate) own: *const (),
+    pub(crate) worker_slot: *const (),
     /// And its second one.
-    pub(crate) own_ends: *const (),
+    pub(crate) worker_ending: *const (),
     pub(crate) employer: u64,
     /// Its number in the locks' tables.
     pub(crate) number: u32,
     /// The locks that it holds.
     pub(crate) held: HeldLocks,
     /// What is called at its end.
-    pub(crate) ending: Ending,
+    pub(crate) end_callback: EndCallback,
     /// Where its coroutine gives up control; null until it first runs.
     pub(crate) yielder: *const Yielder<(), ()>,
 }
@@ -186,12 +186,12 @@ impl Threads {
             joiners: Vec::new(),
             process: 1,
             placing: Placing::default(),
-            own: std::ptr::null(),
-            own_ends: std::ptr::null(),
+            worker_slot: std::ptr::null(),
+            worker_ending: std::ptr::null(),
             employer: 0,
             number: 0,
             held: HeldLocks::new(),
-            ending: Ending::Quiet,
+            end_callback: EndCallback::Unset,
             yielder: std::ptr::null(),
         };
         let slot = self.free.pop().unwrap_or(self.entries.len());

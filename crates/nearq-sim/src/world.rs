@@ -91,7 +91,7 @@ pub(crate) struct World {
     pub(crate) accesses: u64,
     pub(crate) switches: u64,
     /// How many events there were.
-    pub(crate) happened: u64,
+    pub(crate) event_count: u64,
 }
 
 impl World {
@@ -143,7 +143,7 @@ impl World {
             warnings: Vec::new(),
             accesses: 0,
             switches: 0,
-            happened: 0,
+            event_count: 0,
         }
     }
 
@@ -348,7 +348,7 @@ impl World {
             now: Instant::from_nanos(self.now()),
             accesses: self.accesses,
             switches: self.switches,
-            events: self.happened,
+            events: self.event_count,
         }
     }
 
@@ -358,7 +358,7 @@ impl World {
             if self.main.is_none() {
                 return Next::End(Ending::Returned);
             }
-            if self.events.nobody_is_to_come() && !self.is_throttled() {
+            if self.events.no_thread_will_run() && !self.is_throttled() {
                 return Next::End(Ending::Deadlock);
             }
             let Some((time, what)) = self.events.pop() else {
@@ -367,7 +367,7 @@ impl World {
             if time > self.time_limit {
                 return Next::End(Ending::TimeLimit);
             }
-            self.happened += 1;
+            self.event_count += 1;
             match what {
                 What::Cpu(cpu) => {
                     if let Some(slot) = self.cpu_goes_on(cpu, time) {

@@ -21,7 +21,7 @@ pub(crate) const NODE_FOLDER: &str = "devices/system/node";
 const MOST_INSIDE: usize = 100;
 
 /// The most files, folders and entries of folders that are accessed for one machine. One of 4096 CPUs has some 300,000.
-const MOST_LOOKS: usize = 1_000_000;
+const MAX_ACCESSES: usize = 1_000_000;
 
 /// The most bytes that are read for one machine. One of 4096 CPUs has some 60 MiB.
 const MOST_BYTES: usize = 256 << 20;
@@ -95,7 +95,7 @@ pub(crate) struct Files {
     suppressed: usize,
     /// What exists and could not be read.
     pub unread: Vec<Unread>,
-    looks: usize,
+    accesses: usize,
     bytes: usize,
 }
 
@@ -116,9 +116,9 @@ impl Files {
 
     /// What exceeds the limits for one machine. If so, only a part was found.
     pub(crate) fn too_much(&self) -> Option<String> {
-        if self.looks > MOST_LOOKS {
+        if self.accesses > MAX_ACCESSES {
             Some(format!(
-                "more than {MOST_LOOKS} files and folders, the most that are read for a machine"
+                "more than {MAX_ACCESSES} files and folders, the most that are read for a machine"
             ))
         } else if self.bytes > MOST_BYTES {
             Some(format!("more than {} MiB, the most that is read for a machine", MOST_BYTES >> 20))
@@ -128,10 +128,10 @@ impl Files {
     }
 
     /// Counts an access, and says whether another one is allowed.
-    fn may_look(&mut self) -> bool {
+    fn may_access(&mut self) -> bool {
         accessed();
-        self.looks += 1;
-        self.looks <= MOST_LOOKS && self.bytes <= MOST_BYTES
+        self.accesses += 1;
+        self.accesses <= MAX_ACCESSES && self.bytes <= MOST_BYTES
     }
 
     /// Something exists and cannot be read.
@@ -142,7 +142,7 @@ impl Files {
 
     /// Whether there is such a folder; no, with a note, if that cannot be determined.
     pub(crate) fn is_folder(&mut self, path: &Path) -> bool {
-        self.looks += 1;
+        self.accesses += 1;
         is_folder(path).unwrap_or_else(|error| {
             self.cannot_read(path, &error);
             false
@@ -151,7 +151,7 @@ impl Files {
 
     /// Whether there is such a file, of any kind; no, with a note, if that cannot be determined.
     pub(crate) fn is_file(&mut self, path: &Path) -> bool {
-        self.may_look()
+        self.may_access()
             && fs::symlink_metadata(path).map(|metadata| !metadata.is_dir()).unwrap_or_else(
                 |error| {
                     if !is_absent(&error) {
@@ -175,7 +175,7 @@ impl Files {
 
     /// The text of a file; `None` if there is no such file, or, with a note, if it cannot be read.
     pub(crate) fn text(&mut self, path: &Path) -> Option<String> {
-        if !self.may_look() {
+        if !self.may_access() {
             return None;
         }
         match regular::read(path) {
@@ -248,7 +248,7 @@ impl Files {
 
     /// The numbers of the entries of `folder` named `prefix` and a number, ascending.
     pub(crate) fn numbered(&mut self, folder: &Path, prefix: &str) -> Vec<usize> {
-        if !self.may_look() {
+        if !self.may_access() {
             return Vec::new();
         }
         let entries = match fs::read_dir(folder) {
@@ -267,8 +267,8 @@ impl Files {
                 .ok()
         };
         let mut numbers: Vec<usize> = Vec::new();
-        for entry in entries.take(MOST_LOOKS + 1 - self.looks) {
-            self.looks += 1;
+        for entry in entries.take(MAX_ACCESSES + 1 - self.accesses) {
+            self.accesses += 1;
             match entry {
                 Ok(entry) => numbers.extend(entry.file_name().to_str().and_then(number)),
                 Err(error) => {

@@ -156,9 +156,9 @@ fn stay_out(value: &mut [u8]) {
 fn open(told: &TreeVariable<'_>) -> Option<View<'static>> {
     let mut path = [0; 64];
     let path = table_path(&mut path, told)?;
-    let mut room = [0; 64];
+    let mut buffer = [0; 64];
     // Opening an arbitrary file of another process with that number could have side effects.
-    if !system::read_link(path, &mut room).starts_with(FILE) {
+    if !system::read_link(path, &mut buffer).starts_with(FILE) {
         return None;
     }
     let words = system::map(path)?;
@@ -169,11 +169,11 @@ fn open(told: &TreeVariable<'_>) -> Option<View<'static>> {
 }
 
 /// `/proc/PID/fd/N`.
-fn table_path<'a>(room: &'a mut [u8; 64], told: &TreeVariable<'_>) -> Option<&'a CStr> {
+fn table_path<'a>(buffer: &'a mut [u8; 64], told: &TreeVariable<'_>) -> Option<&'a CStr> {
     let mut at = 0;
     let mut put = |text: &[u8]| {
         for byte in text {
-            *room.get_mut(at)? = *byte;
+            *buffer.get_mut(at)? = *byte;
             at += 1;
         }
         Some(())
@@ -185,12 +185,12 @@ fn table_path<'a>(room: &'a mut [u8; 64], told: &TreeVariable<'_>) -> Option<&'a
     put(decimal(told.descriptor, &mut digits))?;
     put(b"\0")?;
     // SAFETY: a zero byte was put at the end.
-    Some(unsafe { CStr::from_ptr(room.as_ptr().cast()) })
+    Some(unsafe { CStr::from_ptr(buffer.as_ptr().cast()) })
 }
 
-fn decimal(mut number: u32, room: &mut [u8; 10]) -> &[u8] {
-    let mut first = room.len();
-    for (at, digit) in room.iter_mut().enumerate().rev() {
+fn decimal(mut number: u32, buffer: &mut [u8; 10]) -> &[u8] {
+    let mut first = buffer.len();
+    for (at, digit) in buffer.iter_mut().enumerate().rev() {
         *digit = b'0' + (number % 10) as u8;
         first = at;
         number /= 10;
@@ -198,13 +198,13 @@ fn decimal(mut number: u32, room: &mut [u8; 10]) -> &[u8] {
             break;
         }
     }
-    room.get(first..).unwrap_or_default()
+    buffer.get(first..).unwrap_or_default()
 }
 
 /// The process's number as `/proc` has it, where nearq finds it too.
 fn own_number() -> Option<u32> {
-    let mut room = [0; 16];
-    variable::decimal(system::read_link(c"/proc/self", &mut room))
+    let mut buffer = [0; 16];
+    variable::decimal(system::read_link(c"/proc/self", &mut buffer))
 }
 
 /// Takes a home and moves in.

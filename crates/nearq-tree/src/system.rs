@@ -45,12 +45,12 @@ pub(crate) fn now() -> u64 {
 }
 
 /// What a symbolic link points to, as much of it as fits.
-pub(crate) fn read_link<'a>(path: &CStr, room: &'a mut [u8]) -> &'a [u8] {
-    let (from, to) = (path.as_ptr(), room.as_mut_ptr());
+pub(crate) fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> &'a [u8] {
+    let (from, to) = (path.as_ptr(), buffer.as_mut_ptr());
     // SAFETY: the path ends in a zero byte, and no more is written than fits.
     let length =
-        unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, from, to, room.len()) };
-    room.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default()
+        unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, from, to, buffer.len()) };
+    buffer.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default()
 }
 
 /// The CPUs that the thread may run on; none if there are more than fit.

@@ -214,9 +214,9 @@ fn a_full_disk_is_named() {
         (&[], "standard output cannot be written"),
     ] {
         let output = nearq().args(dispatch).args(arguments).stdout(full()).output().unwrap();
-        let told = errors(&output);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
-        assert!(told.contains(named), "{arguments:?}: {told}");
+        let message = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {message}");
+        assert!(message.contains(named), "{arguments:?}: {message}");
     }
     let output = nearq().args(dispatch).args(["--svg", "/dev/full"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

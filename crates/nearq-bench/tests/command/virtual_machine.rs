@@ -17,7 +17,7 @@ fn strays_of_an_overloaded_home_come_back_under_a_real_kernel() {
     let arguments = ["--package", "nearq-bench", "--bin", "nearq-bench"];
     let Some(program) = static_program(&arguments, "nearq-bench") else { return };
     let experiment = ["bench", "home", "--scenario", "overload", "--runs", "1", "--json", "-"];
-    let mut told = Vec::new();
+    let mut outputs = Vec::new();
     for _ in 0..3 {
         let options = ["-T", "400", "-t", "2:1:2:1:2"];
         let Some(output) = boot_as(&script, &options, &[], &program, &experiment) else { return };
@@ -44,7 +44,7 @@ fn strays_of_an_overloaded_home_come_back_under_a_real_kernel() {
         {
             return;
         }
-        told.push(format!("{text}\n{errors}"));
+        outputs.push(format!("{text}\n{errors}"));
     }
-    panic!("{}", told.join("\n"));
+    panic!("{}", outputs.join("\n"));
 }

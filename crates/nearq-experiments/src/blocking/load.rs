@@ -236,8 +236,8 @@ pub(super) fn measure_bare<P: Host>(plan: &Plan) -> Result<Bare, Error> {
             let (rounds, used) = (plan.rounds, Arc::clone(&used));
             let main = move || {
                 (0..items).for_each(|_| P::compute(rounds));
-                let own = P::cpu_time(P::current_thread()).unwrap_or_default();
-                used.fetch_add(own.as_nanos() as u64, Ordering::Relaxed);
+                let cpu_time_used = P::cpu_time(P::current_thread()).unwrap_or_default();
+                used.fetch_add(cpu_time_used.as_nanos() as u64, Ordering::Relaxed);
             };
             let spec = on_cpus("bare".into(), CpuSet::single(cpu));
             threads.push(P::spawn(spec, main).map_err(failed)?);

@@ -313,14 +313,15 @@ impl BlockingOptions {
             one_round(run, Way::Sleep, (plan, round), &[PLAIN, HINTED], &what, |turn| {
                 let sleeps =
                     |plan: &Plan| -> Arc<dyn Block> { Arc::new(Sleeps::<Sim>::new(plan.sleep)) };
-                let own = plan.clone();
+                let plan_of_run = plan.clone();
                 let body = move || match turn {
                     Turn::Pool(at) => {
-                        let block = sleeps(&own);
-                        measure::<Sim>(&ours(at == 1), &own, &block).map(Bare::without)
+                        let block = sleeps(&plan_of_run);
+                        measure::<Sim>(&ours(at == 1), &plan_of_run, &block).map(Bare::without)
                     }
-                    Turn::Enough => measure_enough::<Sim>(&own, &sleeps(&own)).map(Bare::without),
-                    Turn::Bare => measure_bare::<Sim>(&own),
+                    Turn::Enough => measure_enough::<Sim>(&plan_of_run, &sleeps(&plan_of_run))
+                        .map(Bare::without),
+                    Turn::Bare => measure_bare::<Sim>(&plan_of_run),
                 };
                 simulate(machine, round as u64, limit(plan), body)?.result
             })?;

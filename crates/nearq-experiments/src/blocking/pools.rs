@@ -109,41 +109,41 @@ impl<Q: Peer> Pool<Linux> for Started<Q> {
 
 /// What tokio is told about blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum BlockingHint {
     /// Nothing, so everything runs where blocking is allowed, on up to 512 threads.
-    Nothing,
+    Absent,
     /// In advance, which items block: only those run there.
-    Which,
+    PerItem,
     /// In the item, which part blocks: meanwhile the worker hands its tasks to another thread.
-    Where,
+    PerBlock,
 }
 
 /// tokio, with this much information.
-fn tokio(plan: &Plan, told: Told) -> Result<Box<dyn Pool<Linux>>, Error> {
+fn tokio(plan: &Plan, hint: BlockingHint) -> Result<Box<dyn Pool<Linux>>, Error> {
     let runtime = Builder::new_multi_thread().worker_threads(plan.workers).build();
     let runtime =
         runtime.map_err(|error| Error::run(format!("tokio cannot start its threads: {error}")))?;
-    Ok(Box::new(TokioPool { runtime, told }))
+    Ok(Box::new(TokioPool { runtime, hint }))
 }
 
 struct TokioPool {
     runtime: tokio::runtime::Runtime,
-    told: Told,
+    hint: BlockingHint,
 }
 
 impl Pool<Linux> for TokioPool {
     fn issue(&self, items: &Arc<Items<Linux>>, number: usize) {
         let items = Arc::clone(items);
         let blocks = items.blocks(number);
-        match self.told {
-            Told::Nothing => drop(self.runtime.spawn_blocking(move || items.run(number))),
-            Told::Which if blocks => {
+        match self.hint {
+            BlockingHint::Absent => drop(self.runtime.spawn_blocking(move || items.run(number))),
+            BlockingHint::PerItem if blocks => {
                 drop(self.runtime.spawn_blocking(move || items.run(number)));
             }
-            Told::Where if blocks => drop(self.runtime.spawn(async move {
+            BlockingHint::PerBlock if blocks => drop(self.runtime.spawn(async move {
                 items.run_around(number, |block| block_in_place(block));
             })),
-            Told::Which | Told::Where => {
+            BlockingHint::PerItem | BlockingHint::PerBlock => {
                 drop(self.runtime.spawn(async move { items.run(number) }));
             }
         }
@@ -152,14 +152,14 @@ impl Pool<Linux> for TokioPool {
 
 /// All of them, in the order of the tables.
 pub fn others() -> Vec<Contestant<Linux>> {
-    let told = |row, start| Contestant { row, always: true, start };
+    let contestant = |row, start| Contestant { row, always: true, start };
     vec![
         closures::<Rayon>(),
         closures::<Tokio>(),
         closures::<AsyncExecutor>(),
         closures::<ThreadPool>(),
-        told("tokio spawn_blocking, all", |plan| tokio(plan, Told::Nothing)),
-        told("tokio spawn_blocking, sleepers", |plan| tokio(plan, Told::Which)),
-        told("tokio block_in_place", |plan| tokio(plan, Told::Where)),
+        contestant("tokio spawn_blocking, all", |plan| tokio(plan, BlockingHint::Absent)),
+        contestant("tokio spawn_blocking, sleepers", |plan| tokio(plan, BlockingHint::PerItem)),
+        contestant("tokio block_in_place", |plan| tokio(plan, BlockingHint::PerBlock)),
     ]
 }

@@ -112,10 +112,10 @@ impl Sampler {
     /// Begins to count.
     pub fn start() -> Result<Self, Error> {
         let shared = Arc::new(Shared::default());
-        let own = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let body = move || {
-            while !own.stop.load(Ordering::Relaxed) {
-                own.most.fetch_max(now(), Ordering::Relaxed);
+            while !thread_shared.stop.load(Ordering::Relaxed) {
+                thread_shared.most.fetch_max(now(), Ordering::Relaxed);
                 thread::sleep(PAUSE);
             }
         };

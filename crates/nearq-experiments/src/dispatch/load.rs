@@ -91,11 +91,11 @@ pub fn flood<P: Host>(
     duration: Duration,
 ) -> Result<Sample, Error> {
     let (base, start) = (gauge.completed(), Since::now::<P>());
-    let (mut issued, mut room, mut probes) = (0_u64, IN_FLIGHT as u64, Probes::new(gauge));
+    let (mut issued, mut free_slots, mut probes) = (0_u64, IN_FLIGHT as u64, Probes::new(gauge));
     let mut probe = 0;
     // At least once, however late it already is.
     loop {
-        for _ in 0..room {
+        for _ in 0..free_slots {
             // A plain item takes the place of a probe that is still on its way.
             if issued.is_multiple_of(PROBE_EVERY) && probes.send(probe, || feed.probe(probe)) {
                 probe = (probe + 1) % PROBES;
@@ -105,7 +105,7 @@ pub fn flood<P: Host>(
             issued += 1;
         }
         let left = wait_until(gauge, base, issued, IN_FLIGHT as u64 - QUARTER)?;
-        room = IN_FLIGHT as u64 - left;
+        free_slots = IN_FLIGHT as u64 - left;
         if start.elapsed::<P>() >= duration {
             break;
         }
@@ -322,11 +322,11 @@ pub fn issuers<P: Host, F: FnMut() + Send + 'static>(
     for (thread, result) in threads {
         P::join(thread);
         // Its thread has ended: the lock is free, whatever the platform.
-        let own = result.lock().expect("nobody panics with it").take();
-        let own = own.ok_or_else(|| Error::run("an issuer panicked"))?;
+        let measured = result.lock().expect("nobody panics with it").take();
+        let measured = measured.ok_or_else(|| Error::run("an issuer panicked"))?;
         match &mut all {
-            None => all = Some(own),
-            Some(all) => all.add(own),
+            None => all = Some(measured),
+            Some(all) => all.add(measured),
         }
     }
     if left() != 0 {

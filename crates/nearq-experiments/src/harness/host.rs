@@ -361,14 +361,18 @@ mod tests {
 
     #[test]
     fn threads_started_by_a_confined_thread_are_confined() {
-        let own = Linux::affinity(Linux::current_thread()).unwrap();
-        let first = CpuSet::single(own.first().unwrap());
+        let affinity_before = Linux::affinity(Linux::current_thread()).unwrap();
+        let first = CpuSet::single(affinity_before.first().unwrap());
         let inner = Linux::confined(&first, || {
             let thread = thread::spawn(|| Linux::affinity(Linux::current_thread()).unwrap());
             Ok(thread.join().unwrap())
         });
         assert_eq!(inner.unwrap(), first);
-        assert_eq!(Linux::affinity(Linux::current_thread()).unwrap(), own, "the caller is not");
+        assert_eq!(
+            Linux::affinity(Linux::current_thread()).unwrap(),
+            affinity_before,
+            "the caller is not"
+        );
     }
 
     #[test]

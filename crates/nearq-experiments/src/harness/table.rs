@@ -39,8 +39,8 @@ pub(crate) fn reached(is: bool) -> String {
 }
 
 /// `1 run`, `2 runs`.
-pub(crate) fn counted(number: usize, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Each once, in the order in which they first appear.

@@ -66,7 +66,7 @@ const NOT_YET: Duration = Duration::from_micros(100);
 
 /// What a row asks of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asked {
+struct QueueVariant {
     row: &'static str,
     about: &'static str,
     high: bool,
@@ -74,39 +74,46 @@ struct Asked {
     delayed: bool,
 }
 
-const NORMAL: Asked = Asked {
+const NORMAL: QueueVariant = QueueVariant {
     row: row::NORMAL,
     about: "a queue of ordinary priority",
     high: false,
     slice: false,
     delayed: false,
 };
-const HIGH: Asked =
-    Asked { row: row::HIGH, about: "a high-priority queue: nice -20", high: true, ..NORMAL };
-const HIGH_SLICE: Asked =
-    Asked { row: row::HIGH_SLICE, about: "the same with a slice of 100 us", slice: true, ..HIGH };
-const HIGH_DELAYED: Asked = Asked {
+const HIGH: QueueVariant =
+    QueueVariant { row: row::HIGH, about: "a high-priority queue: nice -20", high: true, ..NORMAL };
+const HIGH_SLICE: QueueVariant = QueueVariant {
+    row: row::HIGH_SLICE,
+    about: "the same with a slice of 100 us",
+    slice: true,
+    ..HIGH
+};
+const HIGH_DELAYED: QueueVariant = QueueVariant {
     row: row::HIGH_DELAYED,
     about: "the high-priority queue, queued by a timer: from its expiry",
     delayed: true,
     ..HIGH
 };
-const REFUSED: Asked = Asked {
+const REFUSED: QueueVariant = QueueVariant {
     row: row::REFUSED,
     about: "the high-priority queue without the privilege: nice 0 and the short slice",
     ..HIGH
 };
 
 /// A queue whose workers are confined to the crowd's CPU, measured on the platform that the row is for.
-fn queue(asked: Asked, measure: fn(Asked, &Plan) -> Result<Samples, Error>) -> Contestant {
-    let Asked { row, about, .. } = asked;
-    let measure = Rc::new(move |plan: &Plan| measure(asked, plan));
+fn queue(
+    variant: QueueVariant,
+    measure: fn(QueueVariant, &Plan) -> Result<Samples, Error>,
+) -> Contestant {
+    let QueueVariant { row, about, .. } = variant;
+    let measure = Rc::new(move |plan: &Plan| measure(variant, plan));
     Contestant { row, about, needs: Privilege::None, measure }
 }
 
 /// The rows of ours that any platform has.
 pub(crate) fn ours<P: Host>() -> Vec<Contestant> {
-    [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED].map(|asked| queue(asked, as_it_is::<P>)).into()
+    [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED].map(|variant| queue(variant, as_it_is::<P>)).into()
 }
 
 /// The row that gives up a privilege.
@@ -114,19 +121,19 @@ pub(crate) fn refused() -> Contestant {
     queue(REFUSED, without_privilege)
 }
 
-fn as_it_is<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
-    let own = plan.clone();
-    as_issuer::<P, _>(plan.issuer_cpu, move || issue::<P>(asked, &own))
+fn as_it_is<P: Host>(variant: QueueVariant, plan: &Plan) -> Result<Samples, Error> {
+    let plan_copy = plan.clone();
+    as_issuer::<P, _>(plan.issuer_cpu, move || issue::<P>(variant, &plan_copy))
 }
 
 /// On Linux, by a thread that has given up the privilege to be favoured.
-fn without_privilege(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
-    let own = plan.clone();
+fn without_privilege(variant: QueueVariant, plan: &Plan) -> Result<Samples, Error> {
+    let plan_copy = plan.clone();
     as_issuer::<Linux, _>(plan.issuer_cpu, move || {
         let limit = privilege::give_up().map_err(|error| {
             Error::run(format!("the privilege to be favoured cannot be given up: {error}"))
         })?;
-        let samples = issue::<Linux>(asked, &own);
+        let samples = issue::<Linux>(variant, &plan_copy);
         drop(limit);
         samples
     })
@@ -134,23 +141,26 @@ fn without_privilege(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
 
 /// Builds the queue on a runtime of its own, measures, and ends both. Called by the issuer, from which the workers inherit their
 /// privileges.
-fn issue<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
+fn issue<P: Host>(variant: QueueVariant, plan: &Plan) -> Result<Samples, Error> {
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
     let builder = runtime
         .workqueue_builder("highpri")
         .affinity_scope(AffinityScope::System)
         .cpumask(CpuSet::single(plan.cpu))
         .helping(false);
-    let queue = prioritised(builder, asked).build().map_err(failed)?;
+    let queue = prioritised(builder, variant).build().map_err(failed)?;
     let start = Start::<P>::new();
     let mark = Arc::clone(&start);
     let work = Work::new_in(move |_: &Work<P>| mark.mark());
-    let mut target = Queued { queue, work, delayed: asked.delayed };
+    let mut target = Queued { queue, work, delayed: variant.delayed };
     measure(&mut target, &start, plan)
 }
 
-fn prioritised<P: Host>(builder: WorkqueueBuilder<P>, asked: Asked) -> WorkqueueBuilder<P> {
-    match (asked.high, asked.slice) {
+fn prioritised<P: Host>(
+    builder: WorkqueueBuilder<P>,
+    variant: QueueVariant,
+) -> WorkqueueBuilder<P> {
+    match (variant.high, variant.slice) {
         (false, _) => builder,
         (true, false) => builder.highpri(),
         (true, true) => builder.highpri().time_slice(SLICE),

@@ -27,7 +27,7 @@ pub(crate) const SLEEP: Duration = Duration::from_millis(1);
 /// They need little: space for a call and for what the platform does at a thread's start.
 const STACK: usize = 64 << 10;
 /// How often to check whether all are at the gate.
-const LOOK: Duration = Duration::from_millis(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// How many are released at once.
 const TOGETHER: usize = 16;
 
@@ -136,7 +136,7 @@ impl<P: Host> Shared<P> {
     /// Waits until all of them are at the gate.
     fn await_all(&self, threads: usize) {
         while (self.there.load(Ordering::Relaxed) as usize) < threads {
-            P::sleep(LOOK);
+            P::sleep(CHECK_INTERVAL);
         }
     }
 }
@@ -189,12 +189,12 @@ pub(crate) fn reached() -> Vec<String> {
 
 /// How many threads there is memory for, by the limit that allows the fewest, and which limit that is. This must be known in
 /// advance: a thread that lacks memory at its start ends the process. None if neither limit can be read.
-pub(crate) fn room() -> Option<(usize, String)> {
-    room_in(&limits(Path::new("/")))
+pub(crate) fn thread_capacity() -> Option<(usize, String)> {
+    thread_capacity_in(&limits(Path::new("/")))
 }
 
-fn room_in(limits: &[Limit]) -> Option<(usize, String)> {
-    let rooms = limits.iter().filter_map(|limit| {
+fn thread_capacity_in(limits: &[Limit]) -> Option<(usize, String)> {
+    let capacities = limits.iter().filter_map(|limit| {
         let left = limit.most.saturating_sub(limit.used);
         let threads = match limit.what {
             MAPS => left.saturating_sub(MARGIN * MAPPINGS) / MAPPINGS,
@@ -204,7 +204,7 @@ fn room_in(limits: &[Limit]) -> Option<(usize, String)> {
         let text = format!("{} is {}, of which {} are used", limit.what, limit.most, limit.used);
         Some((usize::try_from(threads).unwrap_or(usize::MAX), text))
     });
-    rooms.min_by_key(|(threads, _)| *threads)
+    capacities.min_by_key(|(threads, _)| *threads)
 }
 
 const MAPS: &str = "the number of memory mappings (vm.max_map_count)";

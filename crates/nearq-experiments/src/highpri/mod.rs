@@ -21,7 +21,7 @@ mod render;
 
 pub use conclusions::Ratio;
 pub(crate) use crowd::CROWD_WORK;
-pub(crate) use crowd::room;
+pub(crate) use crowd::thread_capacity;
 pub use issuer::{Figures, Sample, Samples, TOP};
 pub use privilege::StealClock;
 
@@ -226,11 +226,11 @@ fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
                 .into(),
         );
     }
-    if let Some((room, limit)) = crowd::room()
-        && task.threads > room
+    if let Some((capacity, limit)) = crowd::thread_capacity()
+        && task.threads > capacity
     {
         return Err(Error::input(format!(
-            "--threads {}: only {room} could be started: {limit}; give at most {room}, or raise the limit",
+            "--threads {}: only {capacity} could be started: {limit}; give at most {capacity}, or raise the limit",
             task.threads
         )));
     }

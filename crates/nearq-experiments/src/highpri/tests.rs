@@ -60,9 +60,9 @@ fn a_row_that_is_left_out_has_a_reason() {
     let report = report.join().unwrap();
     for row in ["thread nice -20", "rayon nice -20", "hiccup"] {
         assert!(report.rows.iter().all(|found| found.row != row), "{row}");
-        let said =
+        let is_listed =
             report.text.lines().any(|line| line.starts_with("left out") && line.contains(row));
-        assert!(said, "{}", report.text);
+        assert!(is_listed, "{}", report.text);
     }
     assert!(report.text.contains("CAP_SYS_NICE") && report.text.contains("RLIMIT_RTPRIO"));
     assert!(figure(&report, "high+slice", metric::SAMPLES) >= 1.0, "ours runs all the same");

@@ -2,7 +2,7 @@
 
 use super::Ran;
 use super::plan::{GRACE, Plan, Row, Scenario};
-use super::task::Told;
+use super::task::TaskReport;
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Collector, Row as Figure, find};
 use serde::Serialize;
@@ -41,16 +41,16 @@ pub(super) fn collect(collector: &mut Collector, plan: &Plan, samples: &[(Row, R
                 collector.add(&scenario, row.name(), metric, value);
             }
         };
-        let told = || ran.tasks.iter();
+        let tasks = || ran.tasks.iter();
         if plan.scenario == Scenario::NumaTest {
-            add(metric::AVERAGE_USER, mean(told().map(|told| seconds(told.user))));
+            add(metric::AVERAGE_USER, mean(tasks().map(|task| seconds(task.user))));
             add(metric::ELAPSED, Some(ran.elapsed.as_secs_f64()));
-            add(metric::USER, Some(told().map(|told| seconds(told.user)).sum()));
-            let system: Option<Vec<u64>> = told().map(|told| told.system).collect();
+            add(metric::USER, Some(tasks().map(|task| seconds(task.user)).sum()));
+            let system: Option<Vec<u64>> = tasks().map(|task| task.system).collect();
             add(metric::SYSTEM, system.map(|system| seconds(system.iter().sum())));
             add(
                 metric::HOME_PERCENT,
-                percent(sum(told().flat_map(|told| told.slots.iter().copied()))),
+                percent(sum(tasks().flat_map(|task| task.slots.iter().copied()))),
             );
         } else {
             add(metric::CPU_SECONDS, during(ran));
@@ -59,35 +59,35 @@ pub(super) fn collect(collector: &mut Collector, plan: &Plan, samples: &[(Row, R
             add(metric::CPU_RATIO, ratio);
             add(metric::HOME_PERCENT, home_after(plan, ran));
         }
-        let crossings: u64 = told().map(|told| told.crossings).sum();
+        let crossings: u64 = tasks().map(|task| task.crossings).sum();
         add(metric::CROSSINGS, Some(crossings as f64));
         let displaced: usize =
-            told().map(|told| told.returns.len() + usize::from(told.stray)).sum();
+            tasks().map(|task| task.returns.len() + usize::from(task.stray)).sum();
         if displaced > 0 {
             add(metric::CROSSINGS_EACH, Some(crossings as f64 / displaced as f64));
         }
-        let returns = told().flat_map(|told| told.returns.iter().map(|time| seconds(*time)));
+        let returns = tasks().flat_map(|task| task.returns.iter().map(|time| seconds(*time)));
         add(metric::RETURN, mean(returns));
-        let strays = staying(plan, ran).filter(|told| told.stray).count();
+        let strays = staying(plan, ran).filter(|task| task.stray).count();
         add(metric::STRAYS, Some(strays as f64));
     }
 }
 
 /// The tasks that work to the end of the run.
-fn staying<'r>(plan: &'r Plan, ran: &'r Ran) -> impl Iterator<Item = &'r Told> {
-    ran.tasks.iter().enumerate().filter(|(task, _)| plan.stays(*task)).map(|(_, told)| told)
+fn staying<'r>(plan: &'r Plan, ran: &'r Ran) -> impl Iterator<Item = &'r TaskReport> {
+    ran.tasks.iter().enumerate().filter(|(task, _)| plan.stays(*task)).map(|(_, report)| report)
 }
 
 /// CPU time of all tasks within a part of the run.
 fn cpu_seconds(ran: &Ran, from: std::time::Duration, to: std::time::Duration) -> f64 {
-    let [home, away] = sum(ran.tasks.iter().map(|told| told.within(from, to)));
+    let [home, away] = sum(ran.tasks.iter().map(|report| report.within(from, to)));
     seconds(home + away)
 }
 
 /// CPU time at home from a second after the end of the disturbance on, in percent.
 fn home_after(plan: &Plan, ran: &Ran) -> Option<f64> {
     let ([_, over], end) = (plan.disturbed?, plan.end?);
-    percent(sum(staying(plan, ran).map(|told| told.within(over + GRACE, end))))
+    percent(sum(staying(plan, ran).map(|report| report.within(over + GRACE, end))))
 }
 
 /// What the means of all runs say about one row compared with another: gains, and shares of the gap to the oracle. `publish` adds the

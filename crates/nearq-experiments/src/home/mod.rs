@@ -35,7 +35,7 @@ use scheduler::Scheduler;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
-use task::Told;
+use task::TaskReport;
 
 /// What `home` can be told.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -90,7 +90,7 @@ const RUNS: [usize; 3] = [10, 3, 3];
 pub struct Ran {
     /// From the start of the first task to the end of the last.
     elapsed: Duration,
-    tasks: Vec<Told>,
+    tasks: Vec<TaskReport>,
 }
 
 /// What must be done, and how often.
@@ -298,8 +298,8 @@ impl Experiment for HomeOptions {
 
 /// What the kernel said if it refused to place memory.
 fn refused<'f>(facts: &'f Facts<'_>) -> Option<&'f str> {
-    let mut told = facts.found.iter().flatten().flat_map(|(_, ran)| &ran.tasks);
-    told.find_map(|told| told.refused.as_deref())
+    let mut reports = facts.found.iter().flatten().flat_map(|(_, ran)| &ran.tasks);
+    reports.find_map(|report| report.refused.as_deref())
 }
 
 #[cfg(test)]

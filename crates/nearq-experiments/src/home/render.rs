@@ -4,7 +4,7 @@ use super::figures::seconds;
 use super::plan::{GRACE, Plan, Row, Scenario};
 use super::scheduler::Scheduler;
 use super::task::ELEMENT;
-use super::task::Told;
+use super::task::TaskReport;
 use super::{Facts, Ran, figures, refused};
 use crate::harness::table::{self, Column, counted, mean, or_none, reached};
 use crate::plots::bars::{Bar, Bars, draw};
@@ -172,18 +172,18 @@ fn tasks(facts: &Facts<'_>, plan: &Plan, row: Row, ran: &Ran) -> Table {
     let title =
         format!("{}, {}, first run: share of CPU time on each node, %", plan.title(), row.name());
     let mut table = Table::new(title, &headings);
-    for (number, told) in ran.tasks.iter().enumerate() {
-        let all = told.cpu_time().max(1) as f64;
+    for (number, report) in ran.tasks.iter().enumerate() {
+        let all = report.cpu_time().max(1) as f64;
         let mut cells = vec![(number + 1).to_string()];
         cells.extend(
-            (0..nodes).map(|node| format!("{:.1}", told.by_node[node] as f64 * 100.0 / all)),
+            (0..nodes).map(|node| format!("{:.1}", report.by_node[node] as f64 * 100.0 / all)),
         );
         let id = |index: usize| facts.plan.size.nodes.get(index).id;
-        let differs = if told.first == told.most() { "" } else { "*" };
+        let differs = if report.first == report.most() { "" } else { "*" };
         let bar = || "|".to_owned();
-        cells.extend([bar(), id(told.first).to_string(), id(told.most()).to_string()]);
-        cells.extend([differs.into(), bar(), memory(facts, told), told.crossings.to_string()]);
-        cells.extend([returns(told), bar(), format!("{:.2}", seconds(told.user))]);
+        cells.extend([bar(), id(report.first).to_string(), id(report.most()).to_string()]);
+        cells.extend([differs.into(), bar(), memory(facts, report), report.crossings.to_string()]);
+        cells.extend([returns(report), bar(), format!("{:.2}", seconds(report.user))]);
         table.row(cells);
     }
     table.remark(format!(
@@ -195,10 +195,10 @@ fn tasks(facts: &Facts<'_>, plan: &Plan, row: Row, ran: &Ran) -> Table {
 }
 
 /// `0` or `0 (75 %), 1 (25 %)`.
-fn memory(facts: &Facts<'_>, told: &Told) -> String {
-    let all: u64 = told.memory.iter().sum();
+fn memory(facts: &Facts<'_>, report: &TaskReport) -> String {
+    let all: u64 = report.memory.iter().sum();
     let id = |index: usize| facts.plan.size.nodes.get(index).id;
-    let nodes = told.memory.iter().enumerate().filter(|(_, pages)| **pages > 0);
+    let nodes = report.memory.iter().enumerate().filter(|(_, pages)| **pages > 0);
     let parts: Vec<(usize, f64)> =
         nodes.map(|(index, pages)| (id(index), *pages as f64 * 100.0 / all as f64)).collect();
     match *parts {
@@ -337,11 +337,11 @@ fn tasks_of(title: &str) -> f64 {
 }
 
 /// The mean time to return, and whether it was away in the end.
-fn returns(told: &Told) -> String {
-    let count = told.returns.len();
-    let mean = (count > 0).then(|| seconds(told.returns.iter().sum::<u64>()) / count as f64);
+fn returns(report: &TaskReport) -> String {
+    let count = report.returns.len();
+    let mean = (count > 0).then(|| seconds(report.returns.iter().sum::<u64>()) / count as f64);
     let mean = mean.map_or(String::new(), rounded);
-    match (mean.is_empty(), told.stray) {
+    match (mean.is_empty(), report.stray) {
         (true, false) => "-".into(),
         (true, true) => "never".into(),
         (false, false) => mean,

@@ -3,7 +3,7 @@
 use super::Ran;
 use super::plan::{Plan, Row, Start, Storm, starts};
 use super::scheduler::under_home;
-use super::task::{ELEMENT, Memory, Told, work};
+use super::task::{ELEMENT, Memory, TaskReport, work};
 use crate::harness::{failed, simulate};
 use crate::{Error, Machine};
 use nearq_home::{
@@ -47,20 +47,20 @@ pub(super) fn run(
 const HOG: Duration = Duration::from_millis(1);
 
 /// What the tasks have reported so far, by number.
-type List = Arc<Mutex<Vec<Option<Told>>>>;
+type List = Arc<Mutex<Vec<Option<TaskReport>>>>;
 
 fn whole_run(plan: &Arc<Plan>, row: Row, nodes: &Arc<Nodes>, call: Duration) -> Result<Ran, Error> {
     let origin = Sim::now();
     let list: List = Arc::new(Mutex::new(vec![None; plan.tasks]));
     let mut tasks = Vec::with_capacity(plan.tasks);
-    let mut kept = Vec::new();
+    let mut homed = Vec::new();
     for (number, start) in starts(plan, row, nodes).into_iter().enumerate() {
         let home = start.home;
         let (plan, nodes, list) = (Arc::clone(plan), Arc::clone(nodes), Arc::clone(&list));
         let process = fork("task", move || task(&plan, number, &start, &nodes, origin, &list))?;
         if let (true, Some(home), Some(thread)) = (row.is_kept(), home, Sim::first_thread(process))
         {
-            kept.push((thread, home));
+            homed.push((thread, home));
         }
         tasks.push(process);
     }
@@ -68,7 +68,7 @@ fn whole_run(plan: &Arc<Plan>, row: Row, nodes: &Arc<Nodes>, call: Duration) -> 
     if row.is_kept() {
         let nodes = Nodes::clone(nodes);
         let moves = row == Row::Dynamic;
-        others.push(fork("keeper", move || keep(nodes, &kept, moves))?);
+        others.push(fork("keeper", move || keep(nodes, &homed, moves))?);
     }
     if let Some(storm) = plan.storm {
         others.push(fork("hackbench", move || {
@@ -92,11 +92,11 @@ fn whole_run(plan: &Arc<Plan>, row: Row, nodes: &Arc<Nodes>, call: Duration) -> 
     tasks.into_iter().for_each(Sim::wait_process);
     let elapsed = Sim::now() - origin;
     others.into_iter().for_each(Sim::wait_process);
-    let told: Option<Vec<Told>> =
+    let reports: Option<Vec<TaskReport>> =
         std::mem::take(&mut *list.lock().expect("nobody panics while holding it"))
             .into_iter()
             .collect();
-    let tasks = told.ok_or_else(|| Error::run("a simulated task ended without its account"))?;
+    let tasks = reports.ok_or_else(|| Error::run("a simulated task ended without its account"))?;
     Ok(Ran { elapsed, tasks })
 }
 
@@ -135,9 +135,9 @@ fn task(plan: &Plan, number: usize, start: &Start, nodes: &Nodes, origin: Instan
             go_to(cpus);
         }
     };
-    let told = work(&mut memory, nodes.len(), plan.elements, plan.until[number], settled);
-    let told = Told { refused: refused.map(|refused| refused.to_string()), ..told };
-    list.lock().expect("nobody panics while holding it")[number] = Some(told);
+    let report = work(&mut memory, nodes.len(), plan.elements, plan.until[number], settled);
+    let report = TaskReport { refused: refused.map(|refused| refused.to_string()), ..report };
+    list.lock().expect("nobody panics while holding it")[number] = Some(report);
 }
 
 /// The memory of a simulated task: addresses that are never accessed, and declared accesses.
@@ -353,7 +353,7 @@ pub(super) fn keep(nodes: Nodes, tasks: &[(Thread, usize)], moves: bool) {
         watched.retain_mut(|task| {
             let now = Sim::thread_statistics(task.thread);
             match now {
-                Ok(now) => seen.push(task.look(now, &nodes)),
+                Ok(now) => seen.push(task.sample(now, &nodes)),
                 Err(_) => affinity.remove(task.thread.number()),
             }
             now.is_ok()
@@ -375,7 +375,7 @@ pub(super) fn keep(nodes: Nodes, tasks: &[(Thread, usize)], moves: bool) {
 }
 
 impl Watched {
-    fn look(&mut self, now: ThreadStatistics, nodes: &Nodes) -> Seen {
+    fn sample(&mut self, now: ThreadStatistics, nodes: &Nodes) -> Seen {
         let before = std::mem::replace(&mut self.before, now);
         let node = nodes.of_cpu(now.cpu).unwrap_or(0);
         let ran = now.ran.saturating_sub(before.ran);

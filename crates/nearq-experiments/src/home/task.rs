@@ -52,12 +52,12 @@ pub(super) fn work(
     elements: usize,
     until: Until,
     settled: impl FnOnce(),
-) -> Told {
+) -> TaskReport {
     let mut account = Account::open(nodes, memory.node(), memory.cpu_time());
     memory.touch();
-    account.look(memory.now(), memory.cpu_time(), memory.node());
+    account.record(memory.now(), memory.cpu_time(), memory.node());
     account.settle(&memory.pages());
-    let mut looked = memory.now();
+    let mut recorded = memory.now();
     settled();
     let mut passes = 0;
     let over = |passes: usize, now: Duration| match until {
@@ -71,17 +71,17 @@ pub(super) fn work(
             memory.update(at, end);
             at = end;
             let now = memory.now();
-            account.look(now, memory.cpu_time(), memory.node());
+            account.record(now, memory.cpu_time(), memory.node());
             if matches!(until, Until::Time(_)) && over(passes, now) {
                 break 'passes;
             }
-            if now.saturating_sub(looked) >= PERIOD {
-                looked = now;
+            if now.saturating_sub(recorded) >= PERIOD {
+                recorded = now;
                 account.settle(&memory.pages());
             }
         }
         memory.copy();
-        account.look(memory.now(), memory.cpu_time(), memory.node());
+        account.record(memory.now(), memory.cpu_time(), memory.node());
         passes += 1;
     }
     let (user, system) = memory.user_and_system();
@@ -100,7 +100,7 @@ pub(super) const SLOT: Duration = Duration::from_millis(100);
 
 /// What a task reports at the end. Nodes are indices; times are nanoseconds, those of the clock since the run began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct TaskReport {
     /// The node on which it started.
     pub(super) first: usize,
     /// The node that had most of its memory when that was last checked.
@@ -125,7 +125,7 @@ pub(super) struct Told {
     pub(super) refused: Option<String>,
 }
 
-impl Told {
+impl TaskReport {
     /// All CPU time that it accounts for.
     pub(super) fn cpu_time(&self) -> u64 {
         self.by_node.iter().sum()
@@ -153,7 +153,7 @@ impl Told {
 /// The account while the task runs.
 #[derive(Debug)]
 pub(super) struct Account {
-    told: Told,
+    report: TaskReport,
     node: usize,
     cpu_time: Duration,
     settled: bool,
@@ -164,45 +164,45 @@ impl Account {
     /// The account of a task that has used that much CPU time and is now on node `node` of `nodes`.
     pub(super) fn open(nodes: usize, node: usize, cpu_time: Duration) -> Self {
         let by_node = vec![0; nodes];
-        let told = Told { first: node, home: node, by_node, ..Told::default() };
-        Account { told, node, cpu_time, settled: false, away_since: None }
+        let report = TaskReport { first: node, home: node, by_node, ..TaskReport::default() };
+        Account { report, node, cpu_time, settled: false, away_since: None }
     }
 
     /// Its memory is touched, with that many pages on each node: its home is where most are, and stays where it was if that node has as
     /// many.
     pub(super) fn settle(&mut self, pages: &[u64]) {
-        let of_home = if self.settled { pages.get(self.told.home) } else { None };
+        let of_home = if self.settled { pages.get(self.report.home) } else { None };
         let most = pages.iter().copied().max().unwrap_or(0);
         if most > of_home.copied().unwrap_or(0)
             && let Some(home) = pages.iter().position(|count| *count == most)
         {
-            self.told.home = home;
+            self.report.home = home;
         }
         self.settled = true;
     }
 
     /// A reading: at that time of the run, with that much CPU time used, on that node.
-    pub(super) fn look(&mut self, now: Duration, cpu_time: Duration, node: usize) {
+    pub(super) fn record(&mut self, now: Duration, cpu_time: Duration, node: usize) {
         let used = cpu_time.saturating_sub(self.cpu_time).as_nanos() as u64;
         self.cpu_time = self.cpu_time.max(cpu_time);
-        self.told.by_node[node] += used;
+        self.report.by_node[node] += used;
         if node != self.node {
-            self.told.crossings += 1;
+            self.report.crossings += 1;
             self.node = node;
         }
         if !self.settled {
             return;
         }
-        let away = node != self.told.home;
+        let away = node != self.report.home;
         let slot = (now.as_nanos() / SLOT.as_nanos()) as usize;
-        if self.told.slots.len() <= slot {
-            self.told.slots.resize(slot + 1, [0; 2]);
+        if self.report.slots.len() <= slot {
+            self.report.slots.resize(slot + 1, [0; 2]);
         }
-        self.told.slots[slot][usize::from(away)] += used;
+        self.report.slots[slot][usize::from(away)] += used;
         match self.away_since {
             None if away => self.away_since = Some(now),
             Some(since) if !away => {
-                self.told.returns.push(now.saturating_sub(since).as_nanos() as u64);
+                self.report.returns.push(now.saturating_sub(since).as_nanos() as u64);
                 self.away_since = None;
             }
             _ => {}
@@ -215,12 +215,12 @@ impl Account {
         user: Duration,
         system: Option<Duration>,
         memory: Vec<u64>,
-    ) -> Told {
-        self.told.user = user.as_nanos() as u64;
-        self.told.system = system.map(|system| system.as_nanos() as u64);
-        self.told.memory = memory;
-        self.told.stray = self.away_since.is_some();
-        self.told
+    ) -> TaskReport {
+        self.report.user = user.as_nanos() as u64;
+        self.report.system = system.map(|system| system.as_nanos() as u64);
+        self.report.memory = memory;
+        self.report.stray = self.away_since.is_some();
+        self.report
     }
 }
 

@@ -177,11 +177,11 @@ impl Experiment for LockOptions {
             });
         }
         let most = job.writers.iter().copied().max().unwrap_or(0);
-        if let Some((room, limit)) = highpri::room()
-            && most > room
+        if let Some((capacity, limit)) = highpri::thread_capacity()
+            && most > capacity
         {
             return Err(Error::input(format!(
-                "--writers {most}: there is room for only {room} threads: {limit}; give at most {room}, or raise the limit"
+                "--writers {most}: there is room for only {capacity} threads: {limit}; give at most {capacity}, or raise the limit"
             )));
         }
         if job.outside > 0 {
@@ -269,7 +269,7 @@ fn measure(
         goals::publish(&mut run.figures, job.scenarios());
     }
     let rows = contestants.iter().map(|contestant| contestant.row).collect();
-    Ok(Found { rows, reading_ns, left_out: left_out.told() })
+    Ok(Found { rows, reading_ns, left_out: left_out.messages() })
 }
 
 /// The locks that take too long with too many threads: a lock that only spins can take seconds until each of them has had its turn.
@@ -291,18 +291,18 @@ impl LeftOut {
     }
 
     fn contains(&self, row: &str, load: Load, writers: usize) -> bool {
-        self.0.iter().any(|&(who, of, from, _)| who == row && of == load && writers >= from)
+        self.0.iter().any(|&(name, of, from, _)| name == row && of == load && writers >= from)
     }
 
-    fn told(&self) -> Vec<String> {
-        let tell = |&(row, load, writers, took): &(&str, Load, usize, Duration)| {
+    fn messages(&self) -> Vec<String> {
+        let describe = |&(row, load, writers, took): &(&str, Load, usize, Duration)| {
             format!(
                 "{row}, {}: a run took {:.1} s until its last thread had had its turn; not run again with so many or more",
                 described(load, writers),
                 took.as_secs_f64(),
             )
         };
-        self.0.iter().map(tell).collect()
+        self.0.iter().map(describe).collect()
     }
 }
 

@@ -154,11 +154,11 @@ impl<P: Host, L: Exclusive> Shape<P> for Epoll<P, L> {
     #[inline]
     fn step(&self, writer: usize, turn: u64, acquired: impl FnOnce()) {
         let waits = if self.writers == 1 { turn % 2 == 1 } else { writer % 2 == 1 };
-        let own = writer * ITEMS + turn as usize % ITEMS + 1;
+        let item = writer * ITEMS + turn as usize % ITEMS + 1;
         self.lock.0.with(|| {
             acquired();
             bump::<P>(&self.list.0.calls);
-            if waits { self.take() } else { self.add(own as u32) }
+            if waits { self.take() } else { self.add(item as u32) }
         });
     }
 
@@ -457,10 +457,11 @@ impl<P: Host, L: Exclusive> Shape<P> for Renames<P, L> {
 
     #[inline]
     fn step(&self, writer: usize, turn: u64, acquired: impl FnOnce()) {
-        let (tree, own) = (&self.0, writer + 1);
+        let (tree, own_directory) = (&self.0, writer + 1);
         let (file, in_shared) = file_of(writer, turn);
-        let (from, to) = if in_shared { (own, SHARED) } else { (SHARED, own) };
-        let [first, second] = [SHARED, own].map(|number| &tree.directories[number].lock.0);
+        let (from, to) = if in_shared { (own_directory, SHARED) } else { (SHARED, own_directory) };
+        let [first, second] =
+            [SHARED, own_directory].map(|number| &tree.directories[number].lock.0);
         tree.renames.0.with(|| {
             first.with(|| {
                 second.with(|| {

@@ -199,5 +199,5 @@ fn a_lock_that_takes_too_long_is_left_out_from_then_on() {
     left_out.judge(MCS, Load::Short, 8, Duration::from_secs(3), &plan);
     assert!(left_out.contains(MCS, Load::Short, 8) && left_out.contains(MCS, Load::Short, 9));
     assert!(!left_out.contains(MCS, Load::Short, 4) && !left_out.contains(MCS, Load::Long, 8));
-    assert!(left_out.told()[0].starts_with("mcslock, short, 8 writers: a run took 3.0 s"));
+    assert!(left_out.messages()[0].starts_with("mcslock, short, 8 writers: a run took 3.0 s"));
 }

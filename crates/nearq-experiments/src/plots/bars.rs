@@ -119,8 +119,8 @@ impl Bars {
     fn most(&self) -> f64 {
         let reference = self.reference.as_ref().map_or(0.0, |(value, _)| *value);
         let longest = self.all().map(|bar| bar.high.max(bar.value)).fold(reference, f64::max);
-        let room = if self.logarithmic { 1.25 } else { 1.04 };
-        if longest > 0.0 { longest * room } else { 1.0 }
+        let headroom = if self.logarithmic { 1.25 } else { 1.04 };
+        if longest > 0.0 { longest * headroom } else { 1.0 }
     }
 
     /// Lying bars are drawn from the bottom up: turned round, the first one is on top.
@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn sample() -> Vec<Bars> {
-        let standing = Bars {
+        let vertical = Bars {
             title: "Throughput".into(),
             axis: "MiB/s".into(),
             series: vec!["system".into(), "system+local".into(), "cpu+strict".into()],
@@ -250,7 +250,7 @@ mod tests {
             ],
             ..Bars::default()
         };
-        let lying = Bars {
+        let horizontal = Bars {
             title: "Time per item".into(),
             axis: "ns".into(),
             series: vec![String::new()],
@@ -263,7 +263,7 @@ mod tests {
             reference: Some((140.0, "the goal".into())),
             warning: Some("other programs ran".into()),
         };
-        vec![standing, lying]
+        vec![vertical, horizontal]
     }
 
     #[test]

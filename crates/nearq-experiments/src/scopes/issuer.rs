@@ -362,9 +362,9 @@ pub(super) fn run<L: Payload>(
     });
     let mut threads = Vec::new();
     for number in 0..u64::from(issuers) {
-        let (own, plan) = (Arc::clone(&crew), plan.clone());
+        let (issuing_crew, plan) = (Arc::clone(&crew), plan.clone());
         let spec = ThreadSpec { name: format!("issuer/{number}"), ..ThreadSpec::default() };
-        match L::Host::spawn(spec, move || own.issue(number, &plan)) {
+        match L::Host::spawn(spec, move || issuing_crew.issue(number, &plan)) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 crew.fail(Error::run(format!("issuer {number} cannot be started: {error}")));
@@ -391,11 +391,12 @@ impl<L: Payload> Crew<L> {
         self.census.enter(Role::Issuer);
         let (issuers, in_flight) = (plan.scenario.issuers as u64, plan.scenario.in_flight);
         let places = self.store.places() / issuers;
-        let own = number * places..(number + 1) * places;
+        let own_places = number * places..(number + 1) * places;
         let blocks = self.payload.blocks(plan.seed ^ (number << 32));
         // Made by its own thread, so that its memory is close to it.
         let (shared, executor) = (Arc::clone(&self.shared), &*self.executor);
-        let issuer = Issuer::<L>::new(shared, executor, &*self.store, own, in_flight, blocks);
+        let issuer =
+            Issuer::<L>::new(shared, executor, &*self.store, own_places, in_flight, blocks);
         arrival.begun();
         if let Err(error) = issuer.and_then(Issuer::run) {
             self.fail(error);

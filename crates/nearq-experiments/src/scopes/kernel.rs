@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// At the end of a queue: how often to check whether everything has run.
-const LOOK_EVERY: Duration = Duration::from_micros(100);
+const CHECK_INTERVAL: Duration = Duration::from_micros(100);
 
 /// A queue like the kernel's, whose workers are counted.
 pub(super) fn queue(
@@ -268,7 +268,7 @@ impl Drop for Pools {
             return;
         }
         while self.admission.with(|admission| admission.active) > 0 {
-            Sim::sleep(LOOK_EVERY);
+            Sim::sleep(CHECK_INTERVAL);
         }
         for pool in self.pools.iter() {
             let idle = pool.state.with(|state| {
@@ -320,11 +320,11 @@ impl Executor for KernelQueue {
 
     fn counts(&self) -> Option<Counts> {
         let add = |sum: Counts, pool: &Arc<Pool>| {
-            let own = pool.state.with(|state| state.counts);
+            let pool_counts = pool.state.with(|state| state.counts);
             Counts {
-                completed: sum.completed + own.completed,
+                completed: sum.completed + pool_counts.completed,
                 helped: 0,
-                repatriated: sum.repatriated + own.repatriated,
+                repatriated: sum.repatriated + pool_counts.repatriated,
             }
         };
         Some(self.0.pools.iter().fold(Counts::default(), add))
@@ -403,8 +403,8 @@ impl Pool {
             nice: Some(0),
             ..ThreadSpec::default()
         };
-        let (pool, pools, own) = (Arc::clone(self), Arc::clone(pools), Arc::clone(&worker));
-        match Sim::spawn(spec, move || pool.serve(&pools, &own)) {
+        let (pool, pools, this_worker) = (Arc::clone(self), Arc::clone(pools), Arc::clone(&worker));
+        match Sim::spawn(spec, move || pool.serve(&pools, &this_worker)) {
             Ok(handle) => {
                 *host(&worker.thread) = Some(handle.thread());
                 self.state.with(|state| state.handles.push(handle));

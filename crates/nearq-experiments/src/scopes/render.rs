@@ -103,7 +103,7 @@ fn table(facts: &Facts<'_>, scenario: &Scenario) -> Table {
             None => {
                 let mut cells = facts.cells(name, scenario, name, &COLUMNS);
                 let both = throughput(name).zip(throughput(plan.configuration.base()));
-                cells.push(or_none(both, |(own, base)| percent(own.mean, base.mean)));
+                cells.push(or_none(both, |(compared, base)| percent(compared.mean, base.mean)));
                 cells
             }
             Some((same_as, _)) => {
@@ -238,9 +238,9 @@ fn published_cells(scenario: &str, configuration: &str) -> [String; 3] {
     [plus_minus(throughput.0, throughput.1), plus_minus(cpu.0, cpu.1), compared]
 }
 
-/// How much `own` differs from `base`, in percent, as the document prints it.
-fn percent(own: f64, base: f64) -> String {
-    let percent = (own / base - 1.0) * 100.0;
+/// How much `value` differs from `base`, in percent, as the document prints it.
+fn percent(value: f64, base: f64) -> String {
+    let percent = (value / base - 1.0) * 100.0;
     if !percent.is_finite() {
         return "-".into();
     }
@@ -324,21 +324,25 @@ fn shares(report: &Report, kernel: bool) -> Option<Bars> {
         let of = published(scenario, "system")?;
         let base = mean(base)?;
         for name in &names {
-            if let (Some(own), Some(document)) = (mean(name), published(scenario, name)) {
+            if let (Some(measured), Some(document)) = (mean(name), published(scenario, name)) {
                 let share = |value: f64| value / base.mean * 100.0;
-                let own = Bar { value: share(own.mean), low: share(own.min), high: share(own.max) };
+                let measured = Bar {
+                    value: share(measured.mean),
+                    low: share(measured.min),
+                    high: share(measured.max),
+                };
                 let value = document.throughput.0 / of.throughput.0 * 100.0;
                 let document = Bar::exactly(value);
                 groups.push((
                     format!("{scenario} {}", of_document(name)),
-                    vec![Some(own), Some(document)],
+                    vec![Some(measured), Some(document)],
                 ));
             }
         }
     }
-    let whose = if kernel { "the kernel's policy" } else { "our queues, nobody helps" };
+    let policy = if kernel { "the kernel's policy" } else { "our queues, nobody helps" };
     Some(Bars {
-        title: format!("Bandwidth as a share of system's: {whose}"),
+        title: format!("Bandwidth as a share of system's: {policy}"),
         axis: "% of system".into(),
         series: vec!["simulated".into(), "published".into()],
         groups,

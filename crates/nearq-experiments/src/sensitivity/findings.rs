@@ -92,7 +92,7 @@ impl Cell {
     /// The largest relative difference of a value from that of `base`.
     fn moves(&self, base: &Self) -> f64 {
         let moved =
-            self.values.iter().zip(&base.values).map(|(own, base)| (own / base - 1.0).abs());
+            self.values.iter().zip(&base.values).map(|(value, base)| (value / base - 1.0).abs());
         moved.fold(0.0, f64::max)
     }
 }
@@ -107,9 +107,9 @@ impl Findings {
         answers: Vec<(Option<(usize, u64)>, Answer)>,
     ) -> Self {
         let cell = |varied: Option<(usize, u64)>| {
-            let own = answers.iter().filter(|(of, _)| *of == varied);
-            let own: Vec<&Answer> = own.map(|(_, answer)| answer).collect();
-            Cell::new(varied.map_or(100, |(_, percent)| percent), &own)
+            let matching = answers.iter().filter(|(of, _)| *of == varied);
+            let matching: Vec<&Answer> = matching.map(|(_, answer)| answer).collect();
+            Cell::new(varied.map_or(100, |(_, percent)| percent), &matching)
         };
         let base = cell(None);
         let line = |(number, factor): (usize, Factor)| {

@@ -144,10 +144,14 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
     let mut collector = Collector::default();
     let mut all = Vec::new();
     for (number, case) in cases.iter().enumerate() {
-        let own = answered.extract_if(.., |(task, _)| task.case == number).collect::<Vec<_>>();
-        let own = own.into_iter().map(|(task, answer)| (task.varied, answer));
-        let findings =
-            Findings::new(case.question.name, &case.machine, case.factors.clone(), own.collect());
+        let of_case = answered.extract_if(.., |(task, _)| task.case == number).collect::<Vec<_>>();
+        let of_case = of_case.into_iter().map(|(task, answer)| (task.varied, answer));
+        let findings = Findings::new(
+            case.question.name,
+            &case.machine,
+            case.factors.clone(),
+            of_case.collect(),
+        );
         findings.collect(&mut collector);
         all.push(findings);
     }
@@ -175,8 +179,8 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
 fn tasks(cases: &[Case], runs: usize) -> Vec<Task> {
     let mut tasks = Vec::new();
     for (number, case) in cases.iter().enumerate() {
-        let varied = case.factors.iter().enumerate().flat_map(|(factor, own)| {
-            own.percents.into_iter().flatten().map(move |percent| Some((factor, percent)))
+        let varied = case.factors.iter().enumerate().flat_map(|(factor, changes)| {
+            changes.percents.into_iter().flatten().map(move |percent| Some((factor, percent)))
         });
         for varied in std::iter::once(None).chain(varied) {
             tasks.extend((0..runs as u64).map(|seed| Task { case: number, varied, seed }));

@@ -49,7 +49,7 @@ fn section(findings: &Findings) -> String {
             conclusion.name,
             value(findings.base.values[at]),
             conclusion.bound,
-            fate(findings, at),
+            verdict_text(findings, at),
         ));
     }
     let count = findings.conclusions.len();
@@ -68,7 +68,7 @@ fn section(findings: &Findings) -> String {
 }
 
 /// What becomes of a conclusion, in words.
-fn fate(findings: &Findings, conclusion: usize) -> String {
+fn verdict_text(findings: &Findings, conclusion: usize) -> String {
     let base = &findings.base;
     let margins = &base.margins[conclusion];
     let agree = margins.iter().filter(|&&margin| (margin >= 0.0) == base.holds(conclusion)).count();

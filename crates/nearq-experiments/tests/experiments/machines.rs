@@ -189,9 +189,9 @@ const EXPERIMENTS: [(&str, Experiment); 8] = [
 ];
 
 /// Prints what failed, whatever the failure.
-struct Tried(Cell<String>);
+struct CurrentCase(Cell<String>);
 
-impl Drop for Tried {
+impl Drop for CurrentCase {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("failed: {}", self.0.take());
@@ -203,13 +203,13 @@ impl Drop for Tried {
 fn every_valid_machine_is_simulated_or_refused_with_a_reason() {
     let root =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("machines-{}", std::process::id()));
-    let tried = Tried(Cell::default());
+    let current_case = CurrentCase(Cell::default());
     let (mut shown, mut run) = (0, [0; EXPERIMENTS.len()]);
     for seed in 0..bound(21, 200) {
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(&root).expect("a new folder");
         Draw::make(&root, seed);
-        tried.0.set(format!("draw {seed}"));
+        current_case.0.set(format!("draw {seed}"));
         let Ok(topology) = Topology::from_sysfs(&root) else { continue };
         shown += 1;
         let view = drawing::View::new(&topology);
@@ -223,7 +223,7 @@ fn every_valid_machine_is_simulated_or_refused_with_a_reason() {
         let which = seed as usize % EXPERIMENTS.len();
         for (number, (experiment, make)) in EXPERIMENTS.iter().enumerate() {
             if bound(number == which, true) {
-                tried.0.set(format!("draw {seed}, {experiment}\n{}", drawing::text(&view)));
+                current_case.0.set(format!("draw {seed}, {experiment}\n{}", drawing::text(&view)));
                 let common = Common {
                     machine: name.clone(),
                     runs: Some(1),

@@ -26,7 +26,7 @@ pub(super) struct Followed {
     /// How much it had touched when its memory was found at home; none as long as it is not, or has not been looked at.
     pub(super) settled: Option<u64>,
     /// Since when a home is told to it.
-    pub(super) told: Option<Instant>,
+    pub(super) hinted: Option<Instant>,
     pub(super) away: Away,
     /// When it got another home as its own was crowded. Never again if its memory could not come with it.
     pub(super) relocated: Option<Instant>,
@@ -47,7 +47,7 @@ impl Followed {
             seen: now,
             sampled: None,
             settled: None,
-            told: None,
+            hinted: None,
             away: Away::default(),
             relocated: None,
             cannot_leave: false,
@@ -58,7 +58,7 @@ impl Followed {
 
     /// It has not run since the last look.
     pub(super) fn rest(&mut self) {
-        self.away.look(None);
+        self.away.add(None);
         self.stays = false;
     }
 

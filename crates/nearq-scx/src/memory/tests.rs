@@ -12,7 +12,7 @@ struct Fake {
     /// Those that ran, if they are not too many to list.
     ran: Option<Vec<u32>>,
     task: Task,
-    told: RefCell<Vec<(u32, Option<Told>)>>,
+    hints: RefCell<Vec<(u32, Option<HomeHint>)>>,
 }
 
 impl Kernel for Fake {
@@ -33,12 +33,12 @@ impl Kernel for Fake {
         Some(self.task)
     }
 
-    fn tell(&self, pid: u32, told: Told) {
-        self.told.borrow_mut().push((pid, Some(told)));
+    fn set_home_hint(&self, pid: u32, hint: HomeHint) {
+        self.hints.borrow_mut().push((pid, Some(hint)));
     }
 
     fn forget(&self, pid: u32) {
-        self.told.borrow_mut().push((pid, None));
+        self.hints.borrow_mut().push((pid, None));
     }
 }
 
@@ -50,7 +50,7 @@ fn machine() -> (Memory, Box<Nq>) {
         Nodes::pretended(&[(0, cpus("0-3")), (2, cpus("4-7"))], &[vec![10, 20], vec![20, 10]]);
     let machine = Topology::from_synthetic("numa:2 l3:2 core:2").unwrap();
     let mut nq = nearq_scx_policy::describe(&machine, machine.online()).unwrap();
-    // As `pretended` numbers them.
+    // As `Nodes::pretended` numbers them.
     nq.node[1].id = 1;
     (memory, nq)
 }
@@ -70,13 +70,13 @@ fn there() -> Residency {
     Residency { nodes: vec![(1, 200)], bytes: 64 << 20 }
 }
 
-fn look<'a>(nq: &'a Nq, kernel: &'a Fake, now: Instant) -> Look<'a, Fake> {
-    Look { nq, kernel, now, elapsed: Duration::from_secs(1) }
+fn round<'a>(nq: &'a Nq, kernel: &'a Fake, now: Instant) -> Round<'a, Fake> {
+    Round { nq, kernel, now, elapsed: Duration::from_secs(1) }
 }
 
 /// Looks at a process of one CPU with all its memory on node 1, so many times.
 fn considered(memory: &mut Memory, nq: &Nq, kernel: &mut Fake, times: u64) -> Vec<Decision> {
-    let mut said = Vec::new();
+    let mut decisions = Vec::new();
     let start = Instant::now();
     memory.began = start;
     for time in 1..=times {
@@ -84,20 +84,20 @@ fn considered(memory: &mut Memory, nq: &Nq, kernel: &mut Fake, times: u64) -> Ve
         for (_, process) in &mut kernel.processes {
             process.ran[process.home as usize] += 1_000_000_000;
         }
-        let look = look(nq, kernel, now);
-        let (busy, mut nodes_use) = memory.follow(&look);
+        let round = round(nq, kernel, now);
+        let (busy, mut nodes_use) = memory.follow(&round);
         for one in busy {
-            if !memory.is_due(&look, &one) {
+            if !memory.is_due(&round, &one) {
                 continue;
             }
-            match memory.consider(&look, &one, &there(), &mut nodes_use) {
-                Some(Considered::Decided(decision)) => said.push(decision),
+            match memory.consider(&round, &one, &there(), &mut nodes_use) {
+                Some(Considered::Decided(decision)) => decisions.push(decision),
                 Some(Considered::Crowded(other)) => panic!("{other}"),
                 None => {}
             }
         }
     }
-    said
+    decisions
 }
 
 #[test]
@@ -105,19 +105,22 @@ fn a_process_gets_the_home_of_its_memory_within_three_samples() {
     let (mut memory, nq) = machine();
     let mut kernel =
         Fake { processes: vec![(7, process(0, 0))], task: everywhere(), ..Fake::default() };
-    let said = considered(&mut memory, &nq, &mut kernel, 3);
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].what.contains("moved from node 0 to node 1: 0 % of its memory"), "{said:?}");
-    assert!(said[0].what.contains("there is room for it on node 1"), "{said:?}");
+    let decisions = considered(&mut memory, &nq, &mut kernel, 3);
+    assert_eq!(decisions.len(), 1, "{decisions:?}");
+    assert!(
+        decisions[0].what.contains("moved from node 0 to node 1: 0 % of its memory"),
+        "{decisions:?}"
+    );
+    assert!(decisions[0].what.contains("there is room for it on node 1"), "{decisions:?}");
     assert_eq!(
-        *kernel.told.borrow(),
-        [(7, Some(Told { node: 1, why: HomeReason::Memory as u32 }))]
+        *kernel.hints.borrow(),
+        [(7, Some(HomeHint { node: 1, why: HomeReason::Memory as u32 }))]
     );
     // What was told is forgotten once it has taken effect.
     kernel.processes[0].1.home = 1;
     let later = Instant::now() + Duration::from_secs(20);
-    memory.follow(&look(&nq, &kernel, later));
-    assert_eq!(kernel.told.borrow().last(), Some(&(7, None)));
+    memory.follow(&round(&nq, &kernel, later));
+    assert_eq!(kernel.hints.borrow().last(), Some(&(7, None)));
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn processes_with_a_given_home_and_oversized_ones_stay() {
     (spread.threads, spread.at_home[0], spread.at_home[1]) = (8, 4, 4);
     let mut kernel = Fake { processes: vec![(7, spread)], task: everywhere(), ..Fake::default() };
     assert!(considered(&mut memory, &nq, &mut kernel, 5).is_empty());
-    assert!(kernel.told.borrow().is_empty());
+    assert!(kernel.hints.borrow().is_empty());
 }
 
 #[test]
@@ -141,13 +144,13 @@ fn resting_processes_are_not_examined() {
         Fake { processes: vec![(7, process(0, 5)), (8, process(1, 5))], ..Fake::default() };
     let now = Instant::now();
     let second = Duration::from_secs(1);
-    memory.follow(&look(&nq, &kernel, now));
-    let (busy, nodes_use) = memory.follow(&look(&nq, &kernel, now + second));
+    memory.follow(&round(&nq, &kernel, now));
+    let (busy, nodes_use) = memory.follow(&round(&nq, &kernel, now + second));
     assert!(busy.is_empty());
     assert_eq!((nodes_use.len(), nodes_use[0].used, nodes_use[0].capacity), (2, 0, 4000));
     // A process that is gone is forgotten, and a new one of the same number does not count from below zero.
     let fresh = Fake { processes: vec![(7, process(0, 1))], ..Fake::default() };
-    let (busy, _) = memory.follow(&look(&nq, &fresh, now + second * 2));
+    let (busy, _) = memory.follow(&round(&nq, &fresh, now + second * 2));
     assert!(busy.is_empty() && memory.followed.len() == 1);
 }
 
@@ -161,33 +164,33 @@ fn running_processes_are_examined_and_ended_ones_are_forgotten() {
     };
     let start = Instant::now();
     let at = |second: u64| start + Duration::from_secs(second);
-    memory.follow(&look(&nq, &kernel, at(0)));
-    memory.followed.get_mut(&8).unwrap().told = Some(at(0));
+    memory.follow(&round(&nq, &kernel, at(0)));
+    memory.followed.get_mut(&8).unwrap().hinted = Some(at(0));
     memory.followed.get_mut(&8).unwrap().stays = true;
     // One goes on; the other rests, and then it ends.
     kernel.processes[0].1.ran[0] += 1_000_000_000;
     kernel.ran = Some(vec![7]);
-    let (busy, _) = memory.follow(&look(&nq, &kernel, at(1)));
+    let (busy, _) = memory.follow(&round(&nq, &kernel, at(1)));
     assert_eq!(
         busy.iter().map(|one| (one.pid, one.nanos())).collect::<Vec<_>>(),
         [(7, 1_000_000_000)]
     );
-    assert!(!memory.followed[&8].stays && kernel.told.borrow().is_empty());
-    memory.follow(&look(&nq, &kernel, at(4)));
-    assert_eq!(*kernel.told.borrow(), [(8, None)], "told homes are forgotten of who rests too");
+    assert!(!memory.followed[&8].stays && kernel.hints.borrow().is_empty());
+    memory.follow(&round(&nq, &kernel, at(4)));
+    assert_eq!(*kernel.hints.borrow(), [(8, None)], "told homes are forgotten of who rests too");
     kernel.processes.pop();
-    memory.follow(&look(&nq, &kernel, at(9)));
+    memory.follow(&round(&nq, &kernel, at(9)));
     assert_eq!(memory.followed.len(), 2, "it is not time yet");
-    memory.follow(&look(&nq, &kernel, at(10)));
+    memory.follow(&round(&nq, &kernel, at(10)));
     assert_eq!(memory.followed.len(), 1);
     // More than can be listed.
     kernel.ran = None;
     kernel.processes.push((9, process(0, 5)));
-    memory.follow(&look(&nq, &kernel, at(11)));
+    memory.follow(&round(&nq, &kernel, at(11)));
     assert_eq!(memory.followed.len(), 2);
     // Another process of the same number begins from zero.
     kernel.processes[0].1 = process(1, 1_000_000);
-    memory.follow(&look(&nq, &kernel, at(12)));
+    memory.follow(&round(&nq, &kernel, at(12)));
     assert_eq!((memory.followed[&7].ran[1], memory.followed[&7].migration.home()), (1_000_000, 1));
 }
 
@@ -199,13 +202,18 @@ fn memory_found_at_home_is_rarely_examined() {
     let start = memory.began;
     let due = |memory: &mut Memory, kernel: &mut Fake, second: u64, at_home: u64| {
         kernel.processes[0].1.ran[0] += 1_000_000_000;
-        let look = look(&nq, kernel, start + Duration::from_secs(second));
-        let (busy, mut nodes_use) = memory.follow(&look);
-        let is_due = memory.is_due(&look, &busy[0]);
+        let round = round(&nq, kernel, start + Duration::from_secs(second));
+        let (busy, mut nodes_use) = memory.follow(&round);
+        let is_due = memory.is_due(&round, &busy[0]);
         if is_due {
             let nodes = vec![(0, at_home), (1, 200 - at_home)];
-            memory.followed.get_mut(&7).unwrap().sampled = Some(look.now);
-            memory.consider(&look, &busy[0], &Residency { nodes, bytes: 64 << 20 }, &mut nodes_use);
+            memory.followed.get_mut(&7).unwrap().sampled = Some(round.now);
+            memory.consider(
+                &round,
+                &busy[0],
+                &Residency { nodes, bytes: 64 << 20 },
+                &mut nodes_use,
+            );
         }
         is_due
     };
@@ -235,26 +243,29 @@ fn a_process_bound_to_its_node_gets_its_memory_moved_and_no_hint() {
     let (mut memory, mut nq) = machine();
     nq.node[1].cpus = [0; 16];
     // Pages of another process are being moved.
-    let (pages, orders, done) = Pages::pretended();
+    let (pages, orders, done) = Pages::fake();
     memory.pages = pages;
     memory.bring(3, 0, 0);
     let first = orders.try_recv().unwrap();
     let mut kernel =
         Fake { processes: vec![(7, process(0, 0))], task: everywhere(), ..Fake::default() };
-    let said = considered(&mut memory, &nq, &mut kernel, 6);
-    assert_eq!(said.len(), 1, "it is said once: {said:?}");
+    let decisions = considered(&mut memory, &nq, &mut kernel, 6);
+    assert_eq!(decisions.len(), 1, "it is said once: {decisions:?}");
     assert!(
-        said[0].what.starts_with(
+        decisions[0].what.starts_with(
             "stays on node 0, with 100 % of its memory away: it may not run on node 1"
         ),
-        "{said:?}"
+        "{decisions:?}"
     );
     done.send(Moved { order: first, took: Duration::ZERO, stayed: Ok(9) }).unwrap();
     assert!(memory.moved().unwrap().what.ends_with("except 9 pages"));
     memory.followed.clear();
-    let said = considered(&mut memory, &nq, &mut kernel, 3);
-    assert!(said[0].what.starts_with("its memory is being moved to its home, node 0"), "{said:?}");
-    assert!(kernel.told.borrow().is_empty() && memory.pages.moves() == Some(7));
+    let decisions = considered(&mut memory, &nq, &mut kernel, 3);
+    assert!(
+        decisions[0].what.starts_with("its memory is being moved to its home, node 0"),
+        "{decisions:?}"
+    );
+    assert!(kernel.hints.borrow().is_empty() && memory.pages.moves() == Some(7));
     let order = orders.try_recv().unwrap();
     assert_eq!((order.pid, order.from, order.to), (7, vec![0, 1], 0));
 }
@@ -272,23 +283,23 @@ fn crowd(
         process.ran[0] += 666_000_000;
         process.ran[1] += 334_000_000;
     }
-    let look = look(nq, kernel, now);
-    let (busy, mut nodes_use) = memory.follow(&look);
-    let mut wishes = Vec::new();
+    let round = round(nq, kernel, now);
+    let (busy, mut nodes_use) = memory.follow(&round);
+    let mut relocations = Vec::new();
     for one in busy {
         let bytes = megabytes[one.pid as usize - 7] << 20;
         let found = Residency { nodes: vec![(0, 190), (1, 10)], bytes };
-        match memory.consider(&look, &one, &found, &mut nodes_use) {
-            Some(Considered::Crowded(wish)) => wishes.push(wish),
+        match memory.consider(&round, &one, &found, &mut nodes_use) {
+            Some(Considered::Crowded(relocation)) => relocations.push(relocation),
             Some(Considered::Decided(other)) => panic!("{other:?}"),
             None => {}
         }
     }
-    wishes.sort_by_key(|wish| wish.pid);
-    wishes
+    relocations.sort_by_key(|relocation| relocation.pid);
+    relocations
 }
 
-const LASTS: u64 = crate::crowd::LOOKS as u64;
+const LASTS: u64 = crate::crowd::LASTING_SAMPLES as u64;
 
 /// These processes, on two nodes of two CPUs, of which the other one has a task of its own.
 fn crowded() -> (Memory, Box<Nq>, Fake) {
@@ -303,25 +314,28 @@ fn crowded() -> (Memory, Box<Nq>, Fake) {
 #[test]
 fn a_process_of_a_crowd_gets_another_home_and_its_memory_follows() {
     let (mut memory, nq, mut kernel) = crowded();
-    let (pages, orders, done) = Pages::pretended();
+    let (pages, orders, done) = Pages::fake();
     memory.pages = pages;
     let start = memory.began;
     let at = |second: u64| start + Duration::from_secs(second);
     for second in 1..LASTS {
         assert!(crowd(&mut memory, &nq, &mut kernel, at(second), [8, 4, 8]).is_empty());
     }
-    let wishes = crowd(&mut memory, &nq, &mut kernel, at(LASTS), [8, 4, 8]);
-    assert_eq!(wishes.iter().map(|wish| wish.pid).collect::<Vec<_>>(), [7, 8, 9]);
-    let best = wishes.iter().max_by_key(|wish| wish.gain()).unwrap();
+    let relocations = crowd(&mut memory, &nq, &mut kernel, at(LASTS), [8, 4, 8]);
+    assert_eq!(relocations.iter().map(|relocation| relocation.pid).collect::<Vec<_>>(), [7, 8, 9]);
+    let best = relocations.iter().max_by_key(|relocation| relocation.gain()).unwrap();
     assert_eq!((best.pid, best.away, best.bytes >> 10), (8, 334, 3890));
-    let said = memory.relocate(&look(&nq, &kernel, at(LASTS)), best).unwrap();
-    assert!(said.what.starts_with("now has its home on node 1, and its memory moves with it"));
-    assert_eq!(*kernel.told.borrow(), [(8, Some(Told { node: 1, why: HomeReason::Room as u32 }))]);
+    let decisions = memory.relocate(&round(&nq, &kernel, at(LASTS)), best).unwrap();
+    assert!(decisions.what.starts_with("now has its home on node 1, and its memory moves with it"));
+    assert_eq!(
+        *kernel.hints.borrow(),
+        [(8, Some(HomeHint { node: 1, why: HomeReason::Room as u32 }))]
+    );
     let order = orders.try_recv().unwrap();
     assert_eq!((order.pid, order.to), (8, 1));
     // No other process moves while these pages are being moved, and none afterwards: the room is taken.
     assert!(crowd(&mut memory, &nq, &mut kernel, at(LASTS + 1), [8, 4, 8]).is_empty());
-    assert!(memory.relocate(&look(&nq, &kernel, at(LASTS + 1)), &wishes[0]).is_none());
+    assert!(memory.relocate(&round(&nq, &kernel, at(LASTS + 1)), &relocations[0]).is_none());
     done.send(Moved { order, took: Duration::ZERO, stayed: Ok(0) }).unwrap();
     assert!(memory.moved().is_some());
     kernel.processes[1].1.home = 1;
@@ -335,24 +349,24 @@ fn a_moved_process_rests_and_one_with_unmovable_memory_stays() {
     for fails in [false, true] {
         let (mut memory, nq, mut kernel) = crowded();
         kernel.processes.truncate(1);
-        let (pages, orders, done) = Pages::pretended();
+        let (pages, orders, done) = Pages::fake();
         memory.pages = pages;
         let start = memory.began;
-        let mut wishes = |second: u64, memory: &mut Memory| {
+        let mut relocations = |second: u64, memory: &mut Memory| {
             let at = start + Duration::from_secs(second);
-            crowd(memory, &nq, &mut kernel, at, [8, 8, 8]).pop().inspect(|wish| {
-                memory.relocate(&look(&nq, &kernel, at), wish);
+            crowd(memory, &nq, &mut kernel, at, [8, 8, 8]).pop().inspect(|relocation| {
+                memory.relocate(&round(&nq, &kernel, at), relocation);
             })
         };
-        let first = (1..=LASTS).filter_map(|second| wishes(second, &mut memory)).count();
+        let first = (1..=LASTS).filter_map(|second| relocations(second, &mut memory)).count();
         assert_eq!(first, 1);
         let stayed = if fails { Err(std::io::Error::from_raw_os_error(1)) } else { Ok(0) };
         let order = orders.try_recv().unwrap();
         done.send(Moved { order, took: Duration::ZERO, stayed }).unwrap();
         memory.moved().unwrap();
         // Its home is the old one again: it was reset from outside.
-        assert!((LASTS + 1..LASTS + 30).all(|second| wishes(second, &mut memory).is_none()));
-        assert_eq!(wishes(LASTS + 30, &mut memory).is_some(), !fails);
+        assert!((LASTS + 1..LASTS + 30).all(|second| relocations(second, &mut memory).is_none()));
+        assert_eq!(relocations(LASTS + 30, &mut memory).is_some(), !fails);
     }
 }
 
@@ -360,16 +374,16 @@ fn a_moved_process_rests_and_one_with_unmovable_memory_stays() {
 fn a_process_stays_if_moving_costs_more_and_this_is_logged_once() {
     let (mut memory, nq, mut kernel) = crowded();
     let start = memory.began;
-    let mut said = Vec::new();
+    let mut decisions = Vec::new();
     for second in 1..LASTS + 8 {
         let at = start + Duration::from_secs(second);
-        for wish in crowd(&mut memory, &nq, &mut kernel, at, [8 << 20; 3]) {
-            said.extend(memory.relocate(&look(&nq, &kernel, at), &wish));
+        for relocation in crowd(&mut memory, &nq, &mut kernel, at, [8 << 20; 3]) {
+            decisions.extend(memory.relocate(&round(&nq, &kernel, at), &relocation));
         }
     }
-    assert_eq!(said.len(), 3, "{said:?}");
-    assert!(said[0].what.starts_with("stays on node 0, which is crowded"), "{said:?}");
-    assert!(kernel.told.borrow().is_empty());
+    assert_eq!(decisions.len(), 3, "{decisions:?}");
+    assert!(decisions[0].what.starts_with("stays on node 0, which is crowded"), "{decisions:?}");
+    assert!(kernel.hints.borrow().is_empty());
     // A process whose home was told does not go either.
     kernel.task.why = HomeReason::Told as u8;
     let at = start + Duration::from_secs(LASTS + 8);
@@ -380,9 +394,9 @@ fn a_process_stays_if_moving_costs_more_and_this_is_logged_once() {
 fn sampling_is_charged_to_its_budget() {
     let (mut memory, nq) = machine();
     let kernel = Fake::default();
-    memory.look(&nq, &kernel);
+    memory.run_round(&nq, &kernel);
     assert!(memory.saved <= MOST_SAVED.as_nanos() as i64);
-    assert!(memory.log.cpu_ns > 0 && memory.log.looks == 0);
+    assert!(memory.log.cpu_ns > 0 && memory.log.samples == 0);
 }
 
 #[test]
@@ -395,9 +409,9 @@ fn the_first_samples_need_no_saved_budget() {
         let (_, process) = &mut kernel.processes[0];
         process.ran[1] += 1_000_000_000;
         process.touched += 1 << (30 + second);
-        let look = look(&nq, &kernel, start + Duration::from_secs(second));
+        let round = round(&nq, &kernel, start + Duration::from_secs(second));
         // As on a slow machine.
-        memory.consider_all(&look, cpu_time().saturating_sub(Duration::from_millis(30)));
-        assert_eq!(memory.log.looks, second);
+        memory.consider_all(&round, cpu_time().saturating_sub(Duration::from_millis(30)));
+        assert_eq!(memory.log.samples, second);
     }
 }

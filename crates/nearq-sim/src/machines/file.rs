@@ -91,20 +91,20 @@ impl Sheet {
     pub(super) fn read(&mut self, cost: &'static str, given: Value) -> Result<(), String> {
         let figure: Figure =
             serde_json::from_value(given).map_err(|error| format!("{cost}: {error}"))?;
-        let own = Costs::unit(cost);
-        let most = if own == "%" { 100 } else { MOST };
+        let default_unit = Costs::unit(cost);
+        let most = if default_unit == "%" { 100 } else { MOST };
         let number = figure.value.as_u64().filter(|number| (1..=most).contains(number));
         let number = number.ok_or_else(|| {
             format!("{cost}: value {}: give a whole number from 1 to {most}", figure.value)
         })?;
-        let (is_time, is_line) = (own == "ns", BOUNCES.contains(&cost));
-        let value = match figure.unit.as_deref().unwrap_or(own) {
-            unit if unit == own => number,
+        let (is_time, is_line) = (default_unit == "ns", BOUNCES.contains(&cost));
+        let value = match figure.unit.as_deref().unwrap_or(default_unit) {
+            unit if unit == default_unit => number,
             CYCLES if is_time => self.cycles(number),
             BOUNCE if is_line => self.transfer(number),
             unit => {
                 let count = 1 + usize::from(is_time) + usize::from(is_line);
-                let allowed = [own, CYCLES, BOUNCE][..count].join(" or ");
+                let allowed = [default_unit, CYCLES, BOUNCE][..count].join(" or ");
                 return Err(format!("{cost}: unit {unit:?}: give {allowed}"));
             }
         };
@@ -207,10 +207,10 @@ mod tests {
         assert_eq!(costs.smt_percent, 100);
         assert_eq!(costs.slice, 2_800_000, "8 CPUs");
         let source = |cost| machine.sources().iter().find(|source| source.cost == cost);
-        let said = |cost| source(cost).map(|source| (source.origin, source.text.as_str()));
-        assert_eq!(said("clock_mhz"), Some((Origin::Specified, "the vendor's page")));
-        assert_eq!(said("memory"), Some((Origin::Given, "given")));
-        assert_eq!(said("spawn").map(|(origin, _)| origin), Some(Origin::Derived));
+        let source_of = |cost| source(cost).map(|source| (source.origin, source.text.as_str()));
+        assert_eq!(source_of("clock_mhz"), Some((Origin::Specified, "the vendor's page")));
+        assert_eq!(source_of("memory"), Some((Origin::Given, "given")));
+        assert_eq!(source_of("spawn").map(|(origin, _)| origin), Some(Origin::Derived));
         assert_eq!(
             (machine.name(), machine.about()),
             ("some", "2 packages, 8 cores, 4 L3 caches, 2 nodes")

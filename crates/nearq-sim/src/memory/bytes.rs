@@ -66,11 +66,11 @@ enum Way {
 
 /// The total cost of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Took {
+pub(super) struct RunCost {
     /// Nanoseconds in the kernel.
     kernel: u64,
     /// Picoseconds that the CPU streams.
-    own: u64,
+    streaming: u64,
     /// Picoseconds from now until the shared servers are through.
     shared: u64,
 }
@@ -109,35 +109,41 @@ impl Bytes {
         start: usize,
         end: usize,
         write: bool,
-        who: &mut Toucher<'_>,
+        toucher: &mut Toucher<'_>,
         hardware: &Hardware,
         costs: &Costs,
-    ) -> (usize, Took) {
-        let seat = self.caches.seat(who.cpu);
+    ) -> (usize, RunCost) {
+        let seat = self.caches.seat(toucher.cpu);
         let end = end.min((start / PAGE + RUN) * PAGE);
-        let mut took = Took::default();
+        let mut took = RunCost::default();
         let mut leg = (Way::Private, 0);
         let mut at = start;
         while at < end {
             let stop = end.min((at / PAGE + 1) * PAGE);
-            took.kernel += self.touch_first(at / PAGE, seat, who, costs);
-            let ways =
-                self.touch_page(at / PAGE, pages::lines(at, stop), write, who.cpu, seat, hardware);
+            took.kernel += self.touch_first(at / PAGE, seat, toucher, costs);
+            let ways = self.touch_page(
+                at / PAGE,
+                pages::lines(at, stop),
+                write,
+                toucher.cpu,
+                seat,
+                hardware,
+            );
             for (way, lines) in ways {
                 if lines == 0 {
                     continue;
                 }
                 if way != leg.0 {
-                    self.finish(leg, seat, who.now, &mut took, costs);
+                    self.finish(leg, seat, toucher.now, &mut took, costs);
                     leg = (way, 0);
                 }
                 leg.1 += pages::bytes(lines);
             }
             at = stop;
         }
-        self.finish(leg, seat, who.now, &mut took, costs);
+        self.finish(leg, seat, toucher.now, &mut took, costs);
         let port = End::Llc(seat.llc, seat.node);
-        self.send_what_leaves(port, who.now.saturating_mul(1000), costs);
+        self.send_what_leaves(port, toucher.now.saturating_mul(1000), costs);
         (end, took)
     }
 
@@ -155,7 +161,7 @@ impl Bytes {
         &mut self,
         page: usize,
         seat: Seat,
-        who: &mut Toucher<'_>,
+        toucher: &mut Toucher<'_>,
         costs: &Costs,
     ) -> u64 {
         if self.pages.get_mut(page).is_some() {
@@ -164,12 +170,12 @@ impl Bytes {
         let bound = if self.ranges.is_empty() { None } else { self.ranges.get(page) };
         let home = match bound {
             Some(bound) => self.nodes.choose(bound.policy(), seat.node, || bound.turn(page)),
-            None => self.nodes.choose(&who.placing.policy, seat.node, || {
-                who.placing.turn += 1;
-                who.placing.turn - 1
+            None => self.nodes.choose(&toucher.placing.policy, seat.node, || {
+                toucher.placing.turn += 1;
+                toucher.placing.turn - 1
             }),
         };
-        self.pages.add(page, home, who.process);
+        self.pages.add(page, home, toucher.process);
         costs.page_fault
     }
 
@@ -187,8 +193,8 @@ impl Bytes {
         let page = self.pages.get_mut(page).expect("it was touched just now");
         let found =
             page.find(mask, seat, caches, |cache| hardware.transfer(caches.cpu_of(cache), cpu));
-        let own = found.private | found.llc;
-        let beyond = mask & !own;
+        let own_lines = found.private | found.llc;
+        let beyond = mask & !own_lines;
         let memory = self.nodes.latency(seat.node, page.home());
         let (nearest, cache) = found.nearest;
         // All of them one way or all the other, as the lines of one page nearly always are.
@@ -197,14 +203,14 @@ impl Bytes {
         let (llc, node) = caches.llc_of(cache);
         // A writer waits for the farthest, and makes its neighbours drop their copies through the last level.
         let (reach, taken, neighbour) = if write {
-            (found.farthest, own & found.elsewhere, found.neighbour)
+            (found.farthest, own_lines & found.elsewhere, found.neighbour)
         } else {
             (nearest, 0, 0)
         };
         let private = found.private & !neighbour & !taken;
         let ways = [
             (Way::Private, private),
-            (Way::Llc, own & !private & !taken),
+            (Way::Llc, own_lines & !private & !taken),
             (Way::Far(reach, None), taken),
             (Way::Far(reach, Some(End::Llc(llc, node))), cached),
             (Way::Far(memory, Some(End::Memory(page.home()))), beyond & !cached),
@@ -223,11 +229,11 @@ impl Bytes {
         (way, bytes): (Way, u64),
         seat: Seat,
         now: u64,
-        took: &mut Took,
+        took: &mut RunCost,
         costs: &Costs,
     ) {
         let near = bandwidth::time(bytes, costs.l3_stream);
-        took.own += match way {
+        took.streaming += match way {
             Way::Private => bandwidth::time(bytes, costs.l2_stream),
             Way::Llc => near,
             Way::Far(latency, _) => near
@@ -337,13 +343,13 @@ impl World {
         let (cpu, now) = (self.cpu, self.now());
         let entry = self.threads.at_mut(self.slot);
         let process = entry.process;
-        let mut who = Toucher { cpu, process, placing: &mut entry.placing, now };
+        let mut toucher = Toucher { cpu, process, placing: &mut entry.placing, now };
         let bytes = &mut self.memory.bytes;
-        let (stop, took) = bytes.run(start, end, write, &mut who, &self.hardware, &self.costs);
+        let (stop, took) = bytes.run(start, end, write, &mut toucher, &self.hardware, &self.costs);
         let kind = if write { Kind::WriteBytes } else { Kind::ReadBytes };
         self.record(kind, (stop - start) as u64);
-        let own = self.jittered(took.kernel + took.own.div_ceil(1000));
-        (stop, own.max(took.shared.div_ceil(1000)))
+        let cpu_ns = self.jittered(took.kernel + took.streaming.div_ceil(1000));
+        (stop, cpu_ns.max(took.shared.div_ceil(1000)))
     }
 }
 
@@ -449,11 +455,14 @@ mod tests {
                     }
                     _ => {
                         let process = rng.below(3);
-                        let mut who = Toucher { cpu, process, placing: &mut placing, now };
+                        let mut toucher = Toucher { cpu, process, placing: &mut placing, now };
                         let mut touch =
-                            |write| bytes.run(start, end, write, &mut who, &hardware, &costs).1;
+                            |write| bytes.run(start, end, write, &mut toucher, &hardware, &costs).1;
                         let took = touch(what.is_multiple_of(2));
-                        assert!(took.own > 0 && took.kernel % costs.page_fault == 0, "{took:?}");
+                        assert!(
+                            took.streaming > 0 && took.kernel % costs.page_fault == 0,
+                            "{took:?}"
+                        );
                         assert_eq!(touch(what.is_multiple_of(2)).kernel, 0, "no page is new twice");
                     }
                 }

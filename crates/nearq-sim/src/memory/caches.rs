@@ -246,15 +246,16 @@ mod tests {
 
     #[test]
     fn cache_sizes_come_from_the_topology_if_it_has_them() {
-        let told = caches("numa:2 l3:2(size=64KiB) l2:2(size=16KiB) l1d:1(size=4KiB) core:1 pu:2");
-        assert_eq!(told.llcs(), 4);
-        let seat = told.seat(5);
+        let described =
+            caches("numa:2 l3:2(size=64KiB) l2:2(size=16KiB) l1d:1(size=4KiB) core:1 pu:2");
+        assert_eq!(described.llcs(), 4);
+        let seat = described.seat(5);
         assert_eq!((seat.llc, seat.node), (1, 0));
-        assert_eq!(seat.private, told.seat(4).private, "siblings share it");
-        assert_ne!(seat.private, told.seat(6).private);
-        assert_eq!(told.caches[seat.private as usize].size, 16 * 1024);
-        assert_eq!(told.caches[seat.llc as usize].size, 64 * 1024);
-        assert_eq!(told.llc_of(seat.private), (1, 0));
+        assert_eq!(seat.private, described.seat(4).private, "siblings share it");
+        assert_ne!(seat.private, described.seat(6).private);
+        assert_eq!(described.caches[seat.private as usize].size, 16 * 1024);
+        assert_eq!(described.caches[seat.llc as usize].size, 64 * 1024);
+        assert_eq!(described.llc_of(seat.private), (1, 0));
         let silent = caches("numa:2 core:4 pu:2");
         let seat = silent.seat(2);
         assert_eq!(silent.caches[seat.private as usize].size, Costs::DEFAULT.l2_size);

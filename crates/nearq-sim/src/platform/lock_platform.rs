@@ -12,7 +12,7 @@ use crate::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 use crate::context;
 use crate::kept::Kept;
 use crate::memory::{self, Access};
-use crate::thread::{Ending, State};
+use crate::thread::{EndCallback, State};
 use crate::trace::Kind;
 
 impl LockPlatform for Sim {
@@ -56,8 +56,8 @@ impl LockPlatform for Sim {
         )
     }
 
-    fn pause(looks: u32) {
-        context::expect("LockPlatform::pause").step(|world| u64::from(looks) * world.costs.look);
+    fn pause(checks: u32) {
+        context::expect("LockPlatform::pause").step(|world| u64::from(checks) * world.costs.look);
     }
 
     fn yield_now() {
@@ -104,9 +104,9 @@ impl LockPlatform for Sim {
         let mut world = context::expect("LockPlatform::set_number").world.borrow_mut();
         let me = world.me_mut();
         me.number = number;
-        let ended = matches!(me.ending, Ending::Told);
+        let ended = matches!(me.end_callback, EndCallback::Called);
         if !ended {
-            me.ending = Ending::Tell(end);
+            me.end_callback = EndCallback::Set(end);
         }
         !ended
     }

@@ -39,8 +39,8 @@ impl Threads for Sim {
                 shared.waiting_for_work.borrow_mut().push(address);
                 let ended = Self::wait(word, expected, deadline);
                 let mut waiting = shared.waiting_for_work.borrow_mut();
-                if let Some(own) = waiting.iter().rposition(|known| *known == address) {
-                    waiting.swap_remove(own);
+                if let Some(index) = waiting.iter().rposition(|known| *known == address) {
+                    waiting.swap_remove(index);
                 }
                 if ended != Wait::Woken || !Self::has_retries() {
                     return ended;
@@ -48,9 +48,9 @@ impl Threads for Sim {
             }
             Self::retry_now();
             let until = Self::now() + PAUSE;
-            let own = deadline.filter(|deadline| *deadline <= until);
-            let ended = Self::wait(word, expected, Some(own.unwrap_or(until)));
-            if ended != Wait::TimedOut || own.is_some() {
+            let own_deadline = deadline.filter(|deadline| *deadline <= until);
+            let ended = Self::wait(word, expected, Some(own_deadline.unwrap_or(until)));
+            if ended != Wait::TimedOut || own_deadline.is_some() {
                 return ended;
             }
         }
@@ -181,21 +181,23 @@ impl Threads for Sim {
 
     #[inline]
     fn slot() -> *const () {
-        context::current().map_or(core::ptr::null(), |shared| shared.world.borrow().me().own)
+        context::current()
+            .map_or(core::ptr::null(), |shared| shared.world.borrow().me().worker_slot)
     }
 
     fn set_slot(value: *const ()) {
-        context::expect("Threads::set_slot").world.borrow_mut().me_mut().own = value;
+        context::expect("Threads::set_slot").world.borrow_mut().me_mut().worker_slot = value;
     }
 
     fn ending() -> *const () {
-        context::current().map_or(core::ptr::null(), |shared| shared.world.borrow().me().own_ends)
+        context::current()
+            .map_or(core::ptr::null(), |shared| shared.world.borrow().me().worker_ending)
     }
 
     fn set_ending(value: *const ()) {
         // A task may end after its simulation has.
         if let Some(shared) = context::current() {
-            shared.world.borrow_mut().me_mut().own_ends = value;
+            shared.world.borrow_mut().me_mut().worker_ending = value;
         }
     }
 

@@ -159,8 +159,8 @@ fn two_threads_that_share_a_cpu_wait_as_long_as_they_run() {
         let cpus = Sim::cpu_statistics();
         assert_eq!(cpus.len(), 2);
         // Between the reads it went on for as long as they take.
-        let looks = 2 * 3 * Duration::from_nanos(costs().system_call);
-        assert!((a.ran + b.ran..=a.ran + b.ran + looks).contains(&cpus[1].ran), "{cpus:?}");
+        let readings = 2 * 3 * Duration::from_nanos(costs().system_call);
+        assert!((a.ran + b.ran..=a.ran + b.ran + readings).contains(&cpus[1].ran), "{cpus:?}");
         assert_eq!(cpus[1].waited, a.waited + b.waited);
         assert!(cpus[0].ran < Duration::from_millis(1), "{:?}", cpus[0]);
         // A wait counts for the CPU on which it began, wherever it ends.

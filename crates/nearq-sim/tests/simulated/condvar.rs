@@ -168,7 +168,7 @@ fn no_wake_up_is_lost_between_two_caches() {
 
 /// Threads that only take the mutex, beside others that wait and are notified: threads that are moved to the mutex's queues meet
 /// threads that join and leave them by themselves, in every cache.
-fn mingle(mode: Mode, threads: u32, rounds: u32) -> (u32, u32) {
+fn mix_waiters_and_lockers(mode: Mode, threads: u32, rounds: u32) -> (u32, u32) {
     set(mode);
     let shared = Arc::new((Mutex::<_, Sim>::new_in((0_u32, 0_u32)), Condvar::<Sim>::new_in()));
     let all: Vec<_> = (0..threads)
@@ -229,7 +229,7 @@ fn requeued_waiters_mix_with_threads_that_lock_directly() {
         let outcome = Simulation::new(machine("numa:2 l3:2 core:8"), seed)
             .faults(faults)
             .time_limit(Duration::from_secs(5))
-            .run(move || mingle(mode, 32, 40));
+            .run(move || mix_waiters_and_lockers(mode, 32, 40));
         assert_eq!(outcome.expect(), (32 * 41, 0), "{mode:?} seed {seed}");
     }
 }
@@ -322,7 +322,7 @@ fn notified_waiters_sleep_until_the_mutex_is_theirs() {
 }
 
 /// The alternative without queues: a count of the notifications, on which all threads sleep, and are woken together.
-struct Herd(<Sim as LockPlatform>::AtomicU32);
+struct WakeAll(<Sim as LockPlatform>::AtomicU32);
 
 trait Bell: Send + Sync + 'static {
     fn new() -> Self;
@@ -334,9 +334,9 @@ trait Bell: Send + Sync + 'static {
     fn ring(&self);
 }
 
-impl Bell for Herd {
+impl Bell for WakeAll {
     fn new() -> Self {
-        Herd(Atomic::new(0))
+        WakeAll(Atomic::new(0))
     }
 
     fn wait<'a>(
@@ -344,9 +344,9 @@ impl Bell for Herd {
         mutex: &'a Mutex<Counts, Sim>,
         guard: MutexGuard<'a, Counts, Sim>,
     ) -> MutexGuard<'a, Counts, Sim> {
-        let heard = self.0.load(Ordering::Relaxed);
+        let count = self.0.load(Ordering::Relaxed);
         drop(guard);
-        Sim::wait(&self.0, heard, None);
+        Sim::wait(&self.0, count, None);
         mutex.lock()
     }
 
@@ -459,10 +459,14 @@ fn waking_waiters_one_by_one_costs_no_time_and_saves_work() {
     }
     for mode in [Mode::Plain, Mode::Auto] {
         for threads in [16, 64] {
-            let (herd, ours) = (mean::<Herd>(mode, threads), mean::<Condvar<Sim>>(mode, threads));
-            println!("{mode:?} {threads}: all at once {herd:?}, one after the other {ours:?}");
-            assert!(ours.0 <= herd.0 * 11 / 10, "{mode:?} {threads}: {ours:?} against {herd:?}");
-            assert!(ours.1 <= herd.1, "{mode:?} {threads}: {ours:?} against {herd:?}");
+            let (wake_all, ours) =
+                (mean::<WakeAll>(mode, threads), mean::<Condvar<Sim>>(mode, threads));
+            println!("{mode:?} {threads}: all at once {wake_all:?}, one after the other {ours:?}");
+            assert!(
+                ours.0 <= wake_all.0 * 11 / 10,
+                "{mode:?} {threads}: {ours:?} against {wake_all:?}"
+            );
+            assert!(ours.1 <= wake_all.1, "{mode:?} {threads}: {ours:?} against {wake_all:?}");
         }
     }
 }

@@ -72,21 +72,21 @@ fn a_busy_sibling_slows_a_computation_exactly() {
     let lost = on("core:2 pu:2", || {
         Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("there is one");
         let busy = Arc::new(Mutex::<u64, Sim>::new_in(0));
-        let theirs = Arc::clone(&busy);
+        let shared = Arc::clone(&busy);
         let beside = spawn_on("1", move || {
             for _ in 0..999 {
                 Sim::sleep(50 * MICROSECOND);
                 compute(10 * MICROSECOND);
             }
             let time = Sim::cpu_time(Sim::current_thread()).expect("alive");
-            *theirs.lock() = time.as_nanos() as u64;
+            *shared.lock() = time.as_nanos() as u64;
         });
         let took = Arc::new(Mutex::<u64, Sim>::new_in(0));
-        let theirs = Arc::clone(&took);
+        let shared = Arc::clone(&took);
         let long = spawn_on("0", move || {
             let start = Sim::now();
             compute(200 * MILLISECOND);
-            *theirs.lock() = (Sim::now() - start).as_nanos() as u64;
+            *shared.lock() = (Sim::now() - start).as_nanos() as u64;
         });
         Sim::join(beside);
         Sim::join(long);
@@ -137,9 +137,9 @@ fn a_quota_of_half_of_four_cpus_gives_two_cpus_of_time() {
         assert_eq!(Sim::machine().expect("readable").limits.parallelism(), 2);
         let threads = Arc::new(Mutex::<Vec<Thread>, Sim>::new_in(Vec::new()));
         for _ in 0..6 {
-            let theirs = Arc::clone(&threads);
+            let shared = Arc::clone(&threads);
             spawn(move || {
-                theirs.lock().push(Sim::current_thread());
+                shared.lock().push(Sim::current_thread());
                 compute(Duration::from_secs(10));
             });
         }

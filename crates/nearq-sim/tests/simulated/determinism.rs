@@ -45,8 +45,8 @@ fn the_same_seed_gives_the_same_trace() {
     for schedule in [Schedule::Fair, Schedule::Random, Schedule::Pct { depth: 3 }] {
         let first = run(3, schedule, TraceLevel::Accesses);
         // Allocations in between that leave the allocator in another state.
-        let litter: Vec<Box<[u8]>> = (1..200).map(|size| vec![0; size * 7].into()).collect();
-        drop(litter.into_iter().step_by(2).collect::<Vec<_>>());
+        let fragments: Vec<Box<[u8]>> = (1..200).map(|size| vec![0; size * 7].into()).collect();
+        drop(fragments.into_iter().step_by(2).collect::<Vec<_>>());
         let second = run(3, schedule, TraceLevel::Accesses);
         assert!(first.trace.len() > 1000);
         for (at, (a, b)) in first.trace.iter().zip(&second.trace).enumerate() {
@@ -115,7 +115,7 @@ fn another_process_with_another_environment_gives_the_same_trace() {
             .arg("z".repeat(length / 3))
             .output()
             .expect("the test binary runs");
-        let said = String::from_utf8_lossy(&child.stdout);
-        assert!(said.contains(&here), "{here} is not in {said}");
+        let output = String::from_utf8_lossy(&child.stdout);
+        assert!(output.contains(&here), "{here} is not in {output}");
     }
 }

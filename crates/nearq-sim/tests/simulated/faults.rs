@@ -135,11 +135,11 @@ fn a_lock_holder_can_be_preempted_and_others_use_its_cpu() {
     let outcome = Simulation::new(machine("core:1"), 3).faults(faults).run(|| {
         let mutex = Arc::new(Mutex::<u64, Sim>::new_in(0));
         let me = Arc::new(Mutex::<Option<Thread>, Sim>::new_in(None));
-        let (theirs, who) = (Arc::clone(&mutex), Arc::clone(&me));
+        let (shared_mutex, holder_thread) = (Arc::clone(&mutex), Arc::clone(&me));
         let holder = spawn(move || {
-            *who.lock() = Some(Sim::current_thread());
+            *holder_thread.lock() = Some(Sim::current_thread());
             for _ in 0..500 {
-                let mut guard = theirs.lock();
+                let mut guard = shared_mutex.lock();
                 *guard += 1;
                 // A call inside: the place where it may lose its CPU.
                 let _ = Sim::now();
@@ -238,8 +238,8 @@ fn faults_return_to_the_limits_that_the_program_set() {
     let faults = with(|faults| faults.limits_every = 3 * MILLISECOND);
     run(faults, 5, || {
         compute(20 * MILLISECOND);
-        let own = Limits::unlimited("0-5".parse().expect("a list"));
-        Sim::set_limits(own);
+        let program_limits = Limits::unlimited("0-5".parse().expect("a list"));
+        Sim::set_limits(program_limits);
         compute(50 * MILLISECOND);
         Sim::stop_faults();
         let limits = Sim::machine().expect("readable").limits;

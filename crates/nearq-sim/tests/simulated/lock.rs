@@ -14,7 +14,7 @@ struct Seen(Mutex<(), Sim>, UnsafeCell<(u32, u32)>);
 // SAFETY: the cell is used under the mutex, and simulated threads share one real thread.
 unsafe impl Sync for Seen {}
 
-fn hammer(threads: u32, rounds: u32) -> (u32, u32) {
+fn contend(threads: u32, rounds: u32) -> (u32, u32) {
     let seen = Arc::new(Seen(Mutex::new_in(()), UnsafeCell::new((0, 0))));
     let all: Vec<_> = (0..threads)
         .map(|_| {
@@ -47,20 +47,20 @@ fn sixteen_threads_on_eight_cpus_exclude_each_other() {
         let schedule = if seed % 2 == 0 { Schedule::Fair } else { Schedule::Random };
         let outcome = Simulation::new(machine("l3:2 core:4"), seed)
             .schedule(schedule)
-            .run(|| hammer(16, 100));
+            .run(|| contend(16, 100));
         assert_eq!(outcome.expect(), (1600, 1600), "seed {seed}");
     }
 }
 
 #[test]
 fn one_cpu_is_enough() {
-    let outcome = Simulation::new(machine("core:1"), 0).run(|| hammer(4, 50));
+    let outcome = Simulation::new(machine("core:1"), 0).run(|| contend(4, 50));
     assert_eq!(outcome.expect(), (200, 200));
 }
 
 #[test]
 fn the_lock_works_on_many_cpus() {
-    let outcome = Simulation::new(machine("numa:8 l3:4 core:6 pu:2"), 0).run(|| hammer(384, 10));
+    let outcome = Simulation::new(machine("numa:8 l3:4 core:6 pu:2"), 0).run(|| contend(384, 10));
     assert_eq!(outcome.expect(), (3840, 3840));
 }
 
@@ -68,9 +68,9 @@ fn the_lock_works_on_many_cpus() {
 fn a_panic_releases_the_mutex() {
     let outcome = Simulation::new(machine("core:2"), 0).run(|| {
         let mutex = Arc::new(Mutex::<u32, Sim>::new_in(0));
-        let theirs = Arc::clone(&mutex);
+        let shared = Arc::clone(&mutex);
         let thread = Sim::spawn(ThreadSpec::default(), move || {
-            let _guard = theirs.lock();
+            let _guard = shared.lock();
             // Long enough that the other one sleeps on it.
             compute(Duration::from_millis(1));
             std::panic::resume_unwind(Box::new("on purpose"));
@@ -88,11 +88,11 @@ fn ping_pong_takes_the_sum_of_its_parts() {
     const ROUNDS: u64 = 1000;
     let took = Simulation::new(machine("core:2"), 0).jitter(false).run(|| {
         let parkers = Arc::new([Parker::<Sim>::new(), Parker::<Sim>::new()]);
-        let theirs = Arc::clone(&parkers);
+        let shared = Arc::clone(&parkers);
         let thread = Sim::spawn(ThreadSpec::default(), move || {
             for _ in 0..ROUNDS {
-                theirs[1].park(None);
-                theirs[0].unpark();
+                shared[1].park(None);
+                shared[0].unpark();
             }
         });
         let start = Sim::now();

@@ -136,8 +136,8 @@ fn mutexes_beyond_the_slab_stay_plain_and_work() {
         two_wait_for_each(&Scene::new(FURTHER), 0..FURTHER);
         bound() - before
     });
-    let told = outcome.warnings.iter().filter(|warning| warning.contains("which is the limit"));
-    assert_eq!(told.count(), 1, "{}", outcome.report());
+    let warnings = outcome.warnings.iter().filter(|warning| warning.contains("which is the limit"));
+    assert_eq!(warnings.count(), 1, "{}", outcome.report());
     assert_eq!(outcome.expect(), FURTHER);
 }
 

@@ -134,9 +134,9 @@ fn a_thread_is_moved_while_it_computes() {
     on("core:4", || {
         let start = Sim::now();
         let busy = Arc::new(ThreadCell::new_in(None));
-        let theirs = Arc::clone(&busy);
+        let shared = Arc::clone(&busy);
         let handle = spawn_on("1", move || {
-            *theirs.lock() = Some(Sim::current_thread());
+            *shared.lock() = Some(Sim::current_thread());
             compute(100 * MILLISECOND);
             assert_eq!(Sim::current_cpu(), 3);
         });
@@ -180,11 +180,11 @@ fn waiting_ends_by_wake_change_or_deadline() {
         let late = Sim::now() - deadline;
         assert!(late < Duration::from_micros(10), "{late:?}");
         assert_eq!(Sim::wait(&word, 0, Some(Instant::from_nanos(0))), Wait::TimedOut);
-        let theirs = Arc::clone(&word);
+        let shared = Arc::clone(&word);
         let waker = spawn(move || {
             Sim::sleep(MILLISECOND);
-            assert_eq!(Sim::wake(&raw const *theirs, 5), 1);
-            assert_eq!(Sim::wake(&raw const *theirs, 5), 0);
+            assert_eq!(Sim::wake(&raw const *shared, 5), 1);
+            assert_eq!(Sim::wake(&raw const *shared, 5), 0);
         });
         assert_eq!(Sim::wait(&word, 0, Some(Sim::now() + Duration::from_secs(1))), Wait::Woken);
         Sim::join(waker);
@@ -255,10 +255,10 @@ fn a_spinner_on_one_cpu_checks_once() {
 fn a_deadlock_report_names_the_waiting_threads() {
     let outcome = on("core:2", || {
         let word = Arc::new(AtomicU32::new(7));
-        let theirs = Arc::clone(&word);
+        let shared = Arc::clone(&word);
         let spec = ThreadSpec { name: "stuck-for-ever-and-ever".into(), ..ThreadSpec::default() };
         let handle = Sim::spawn(spec, move || {
-            Sim::wait(&theirs, 7, None);
+            Sim::wait(&shared, 7, None);
         });
         Sim::join(handle.expect("room"));
     });
@@ -359,8 +359,8 @@ fn slots_settings_and_ids_belong_to_the_caller() {
 fn an_ended_thread_is_distinguished_from_one_that_reuses_its_slot() {
     on("core:2", || {
         let cell = Arc::new(ThreadCell::new_in(None));
-        let theirs = Arc::clone(&cell);
-        Sim::join(spawn(move || *theirs.lock() = Some(Sim::current_thread())));
+        let shared = Arc::clone(&cell);
+        Sim::join(spawn(move || *shared.lock() = Some(Sim::current_thread())));
         let second = spawn(|| Sim::sleep(MILLISECOND));
         let gone = cell.lock().expect("it ran");
         assert_eq!(Sim::run_state(gone), Ok(RunState::Ended));

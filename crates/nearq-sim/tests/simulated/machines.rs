@@ -267,10 +267,10 @@ fn siblings_are_numbered_as_linux_does() {
 
 #[test]
 fn descriptions_have_default_costs_and_say_so() {
-    let own = Machine::described("numa:2 core:4 pu:2").expect("well formed");
-    assert!(own.sources().iter().all(|source| source.origin == Origin::Given));
-    assert_eq!(*own.costs(), Costs::DEFAULT);
-    let mut costs = *own.costs();
+    let described = Machine::described("numa:2 core:4 pu:2").expect("well formed");
+    assert!(described.sources().iter().all(|source| source.origin == Origin::Given));
+    assert_eq!(*described.costs(), Costs::DEFAULT);
+    let mut costs = *described.costs();
     costs.spawn += 1;
     let changed = Machine::named("ryzen-3900x").expect("listed").with_costs(costs);
     assert_eq!(source(&changed, "spawn").origin, Origin::Given);

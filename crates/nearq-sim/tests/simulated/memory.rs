@@ -57,13 +57,17 @@ fn every_distance_has_its_price() {
             go_to(cpu);
             (took(|| Sim::read(&block)), took(|| Sim::read(&block)))
         };
-        let own = at_rate(size, c.l2_stream);
-        assert_eq!(from(1), (at_rate(size, c.l3_stream), own));
-        assert_eq!(from(12), (from_latency(size, c.other_package), own));
-        assert_eq!(from(4), (from_latency(size, c.same_package), own));
-        assert_eq!(from(2), (from_latency(size, c.other_llc), own));
-        assert_eq!(from(8), (from_latency(size, c.same_package), own), "the copy of 12 is nearest");
-        assert_eq!(from(0), (own, own));
+        let own_cache_time = at_rate(size, c.l2_stream);
+        assert_eq!(from(1), (at_rate(size, c.l3_stream), own_cache_time));
+        assert_eq!(from(12), (from_latency(size, c.other_package), own_cache_time));
+        assert_eq!(from(4), (from_latency(size, c.same_package), own_cache_time));
+        assert_eq!(from(2), (from_latency(size, c.other_llc), own_cache_time));
+        assert_eq!(
+            from(8),
+            (from_latency(size, c.same_package), own_cache_time),
+            "the copy of 12 is nearest"
+        );
+        assert_eq!(from(0), (own_cache_time, own_cache_time));
     });
 }
 
@@ -115,10 +119,10 @@ fn writing_invalidates_all_copies_and_waits_for_the_farthest() {
             go_to(cpu);
             Sim::read(&block);
         }
-        let own = at_rate(PAGE, c.l2_stream);
-        assert_eq!(took(|| Sim::read(&block)), own);
+        let own_cache_time = at_rate(PAGE, c.l2_stream);
+        assert_eq!(took(|| Sim::read(&block)), own_cache_time);
         assert_eq!(took(|| Sim::write(&mut block)), from_latency(PAGE, c.other_package));
-        assert_eq!(took(|| Sim::write(&mut block)), own);
+        assert_eq!(took(|| Sim::write(&mut block)), own_cache_time);
         for (cpu, price) in [
             (12, from_latency(PAGE, c.other_package)),
             (1, at_rate(PAGE, c.l3_stream)),
@@ -279,11 +283,11 @@ fn handing_data_over_is_cheap_within_a_cache() {
     let c = costs();
     let size = 32 * KIB;
     // The first write finds no other copy; each later one takes the block back.
-    let own = at_rate(size, c.l2_stream);
-    assert_eq!(hand_over(0, 0), 20 * own);
-    assert_eq!(hand_over(0, 1), own + 19 * at_rate(size, c.l3_stream));
-    assert_eq!(hand_over(0, 2), own + 19 * from_latency(size, c.other_llc));
-    assert_eq!(hand_over(0, 4), own + 19 * from_latency(size, c.same_package));
+    let own_cache_time = at_rate(size, c.l2_stream);
+    assert_eq!(hand_over(0, 0), 20 * own_cache_time);
+    assert_eq!(hand_over(0, 1), own_cache_time + 19 * at_rate(size, c.l3_stream));
+    assert_eq!(hand_over(0, 2), own_cache_time + 19 * from_latency(size, c.other_llc));
+    assert_eq!(hand_over(0, 4), own_cache_time + 19 * from_latency(size, c.same_package));
 }
 
 #[test]
@@ -437,7 +441,7 @@ fn memory_returned_to_the_system_is_forgotten() {
 }
 
 /// Threads that hand blocks around, some of which are freed and made again.
-fn blocks(litter: bool) -> (u64, Instant) {
+fn blocks(fragments: bool) -> (u64, Instant) {
     let machine = Topology::from_synthetic(FOUR_NODES).expect("well formed");
     let outcome = Simulation::new(machine, 7).run(move || {
         let threads: Vec<_> = (0..12_usize)
@@ -447,7 +451,7 @@ fn blocks(litter: bool) -> (u64, Instant) {
                     for round in 0..40 {
                         let mut block = buffer(PAGE * (1 + (at * 7 + round * 5) % 60) + round);
                         Sim::write(&mut block);
-                        if litter && round % 3 == 0 {
+                        if fragments && round % 3 == 0 {
                             std::mem::forget(buffer(PAGE * (1 + round % 7)));
                         }
                         compute(Duration::from_micros(at as u64));
@@ -470,8 +474,8 @@ fn blocks(litter: bool) -> (u64, Instant) {
 #[test]
 fn the_addresses_of_large_blocks_do_not_matter() {
     let first = blocks(false);
-    let litter: Vec<Box<[u8]>> = (1..100).map(|pages| buffer(pages * 3000)).collect();
-    drop(litter.into_iter().step_by(2).collect::<Vec<_>>());
+    let fragments: Vec<Box<[u8]>> = (1..100).map(|pages| buffer(pages * 3000)).collect();
+    drop(fragments.into_iter().step_by(2).collect::<Vec<_>>());
     assert_eq!(first, blocks(false));
     assert_eq!(first, blocks(true));
 }
@@ -529,8 +533,8 @@ fn another_process_with_another_environment_gets_the_same_hash() {
             .env("NEARQ_TEST_PADDING", "x".repeat(length))
             .output()
             .expect("the test binary runs");
-        let said = String::from_utf8_lossy(&child.stdout);
-        assert!(said.contains(&here), "{here} is not in {said}");
+        let output = String::from_utf8_lossy(&child.stdout);
+        assert!(output.contains(&here), "{here} is not in {output}");
     }
 }
 

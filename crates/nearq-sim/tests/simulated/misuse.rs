@@ -16,9 +16,9 @@ fn releasing_a_mutex_of_another_simulated_thread_panics() {
     let outcome = on("core:2", || {
         let mutex = Arc::new(RawMutex::<Sim>::new_in());
         mutex.lock();
-        let theirs = Arc::clone(&mutex);
+        let shared = Arc::clone(&mutex);
         // SAFETY: none: the panic that is expected comes before anything is done.
-        Sim::join(spawn(move || unsafe { theirs.unlock() }));
+        Sim::join(spawn(move || unsafe { shared.unlock() }));
         assert!(mutex.is_locked());
         // SAFETY: taken above.
         unsafe { mutex.unlock() };

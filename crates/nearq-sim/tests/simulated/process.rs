@@ -56,23 +56,23 @@ fn a_forked_process_inherits_settings_and_is_independent() {
         Sim::set_affinity(Sim::current_thread(), &cpus).expect("they exist");
         Sim::set_scheduling(Sim::current_thread(), SchedPolicy::Normal, 7, None).expect("allowed");
         Sim::set_memory_policy(&MemoryPolicy::Preferred(0)).expect("exists");
-        let told = Arc::new(Mutex::<Option<ProcessInfo>, Sim>::new_in(None));
-        let place = Arc::clone(&told);
+        let info = Arc::new(Mutex::<Option<ProcessInfo>, Sim>::new_in(None));
+        let shared_info = Arc::clone(&info);
         let start = Sim::now();
         let child = Sim::fork("child-of-the-first", move || {
             let thread = Sim::current_thread();
             assert_eq!(Sim::affinity(thread), Ok("4-6".parse().expect("a CPU list")));
             assert_eq!(Sim::nice(thread), Ok(7));
-            let mut own = block(3);
-            Sim::write(&mut own);
+            let mut child_block = block(3);
+            Sim::write(&mut child_block);
             let helper = Sim::spawn(ThreadSpec::default(), || {
                 let mut more = block(2);
                 Sim::write(&mut more);
                 compute(MILLISECOND);
             });
             compute(MILLISECOND / 2);
-            *place.lock() = Some(me());
-            drop(own);
+            *shared_info.lock() = Some(me());
+            drop(child_block);
             Sim::join(helper.expect("room"));
             assert_eq!(me().resident, [0, 0]);
         })
@@ -82,9 +82,9 @@ fn a_forked_process_inherits_settings_and_is_independent() {
         assert_eq!(me().threads, 1, "the child's are its own");
         Sim::wait_process(child);
         assert!(Sim::now() - start > MILLISECOND, "both threads have ended");
-        let told = told.lock().take().expect("the child has run");
-        assert_eq!((told.id, told.name.as_str(), told.threads), (2, "child-of-the-first", 2));
-        assert_eq!(told.resident, [5, 0], "by the policy that both inherited");
+        let info = info.lock().take().expect("the child has run");
+        assert_eq!((info.id, info.name.as_str(), info.threads), (2, "child-of-the-first", 2));
+        assert_eq!(info.resident, [5, 0], "by the policy that both inherited");
         assert_eq!(me().resident, [0, 0]);
         // A process that is gone is not waited for, and its number is not reused.
         let start = Sim::now();

@@ -58,10 +58,10 @@ fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
         Sim::set_affinity(Sim::current_thread(), &cpus("7")).expect("there is one");
         let word = Arc::new(AtomicU32::new(0));
         let woken_at = Arc::new(AtomicU64::new(0));
-        let (theirs, at) = (Arc::clone(&word), Arc::clone(&woken_at));
+        let (shared, at) = (Arc::clone(&word), Arc::clone(&woken_at));
         let sleeper = spawn_on("0", move || {
             Sim::set_affinity(Sim::current_thread(), &cpus("0-7")).expect("allowed");
-            Sim::wait(&theirs, 0, None);
+            Sim::wait(&shared, 0, None);
             at.store(Sim::now().as_nanos(), Ordering::Relaxed);
             Sim::warn(&Sim::current_cpu().to_string());
         });
@@ -91,16 +91,16 @@ fn woken_near(hint: Option<usize>, busy: &'static str) -> (usize, usize, usize) 
     let (cpu, asked) = on("l3:2 core:3", move || {
         Sim::set_affinity(Sim::current_thread(), &cpus("5")).expect("there is one");
         let word = Arc::new(AtomicU32::new(0));
-        let (theirs, at) = (Arc::clone(&word), Arc::new(AtomicU64::new(0)));
-        let place = Arc::clone(&at);
+        let (shared, at) = (Arc::clone(&word), Arc::new(AtomicU64::new(0)));
+        let stored = Arc::clone(&at);
         let sleeper = spawn_on("0", move || {
             Sim::set_affinity(Sim::current_thread(), &cpus("0-5")).expect("allowed");
-            place.store(Sim::current_thread().slot() as u64, Ordering::Relaxed);
-            while theirs.load(Ordering::Relaxed) == 0 {
-                Sim::wait(&theirs, 0, None);
+            stored.store(Sim::current_thread().slot() as u64, Ordering::Relaxed);
+            while shared.load(Ordering::Relaxed) == 0 {
+                Sim::wait(&shared, 0, None);
             }
-            place.store(Sim::current_cpu() as u64, Ordering::Relaxed);
-            Sim::wait(&theirs, 1, None);
+            stored.store(Sim::current_cpu() as u64, Ordering::Relaxed);
+            Sim::wait(&shared, 1, None);
         });
         let thread = sleeper.thread();
         for cpu in busy.split_terminator(',') {
@@ -111,11 +111,11 @@ fn woken_near(hint: Option<usize>, busy: &'static str) -> (usize, usize, usize) 
         if let Some(cpu) = hint {
             Sim::set_wake_cpu(thread, cpu).expect("it lives");
         }
-        let told = Sim::wake_cpu(thread).expect("it lives");
+        let hinted = Sim::wake_cpu(thread).expect("it lives");
         word.store(1, Ordering::Relaxed);
         Sim::wake(&raw const *word, 1);
         Sim::sleep(100 * MICROSECOND);
-        (at.load(Ordering::Relaxed) as usize, (before, told))
+        (at.load(Ordering::Relaxed) as usize, (before, hinted))
     })
     .expect();
     (asked.0, asked.1, cpu)
@@ -133,12 +133,12 @@ fn a_thread_wakes_up_near_its_hinted_cpu() {
 fn a_hint_counts_once_and_must_be_valid() {
     on("core:4", || {
         let word = Arc::new(AtomicU32::new(0));
-        let theirs = Arc::clone(&word);
+        let shared = Arc::clone(&word);
         let sleeper = spawn_on("1", move || {
             Sim::set_affinity(Sim::current_thread(), &cpus("0-3")).expect("allowed");
             for round in 0..3 {
-                while theirs.load(Ordering::Relaxed) == round {
-                    Sim::wait(&theirs, round, None);
+                while shared.load(Ordering::Relaxed) == round {
+                    Sim::wait(&shared, round, None);
                 }
             }
         });
@@ -174,10 +174,10 @@ fn a_woken_thread_prefers_an_idle_core_of_its_cache_then_of_its_node() {
             .run(move || {
                 Sim::set_affinity(Sim::current_thread(), &cpus("15")).expect("there is one");
                 let word = Arc::new(AtomicU32::new(0));
-                let theirs = Arc::clone(&word);
+                let shared = Arc::clone(&word);
                 let sleeper = spawn_on("0", move || {
                     Sim::set_affinity(Sim::current_thread(), &cpus("0-15")).expect("allowed");
-                    Sim::wait(&theirs, 0, None);
+                    Sim::wait(&shared, 0, None);
                     Sim::warn(&Sim::current_cpu().to_string());
                 });
                 Sim::sleep(MILLISECOND);
@@ -389,7 +389,7 @@ fn lateness(crowd: Scheduling, scheduling: Scheduling, busy: Duration) -> (Durat
                 Sim::spawn(spec, main).expect("room")
             })
             .collect();
-        let (late, told) = {
+        let (late, recorded) = {
             let late = Arc::new(Mutex::<Vec<Duration>, Sim>::new_in(Vec::new()));
             (Arc::clone(&late), late)
         };
@@ -405,7 +405,7 @@ fn lateness(crowd: Scheduling, scheduling: Scheduling, busy: Duration) -> (Durat
         Sim::join(Sim::spawn(spec, main).expect("room"));
         stop.store(1, Ordering::Relaxed);
         hogs.into_iter().for_each(Sim::join);
-        let mut late = core::mem::take(&mut *told.lock());
+        let mut late = core::mem::take(&mut *recorded.lock());
         late.sort_unstable();
         (late[late.len() * 19 / 20], late[late.len() / 2])
     });
@@ -460,12 +460,12 @@ fn a_cpu_that_runs_only_the_idle_class_counts_as_idle_for_others() {
         // Where a thread of each class wakes up after sleeping on CPU 0, on which an ordinary thread computes.
         let wakes = |scheduling| {
             let seen = Arc::new(AtomicU32::new(0));
-            let told = Arc::clone(&seen);
+            let recorded = Arc::clone(&seen);
             let main = move || {
                 Sim::set_affinity(Sim::current_thread(), &CpuSet::single(0)).expect("there is one");
                 Sim::set_affinity(Sim::current_thread(), &CpuSet::all(2)).expect("there are two");
                 Sim::sleep(5 * MILLISECOND);
-                told.store(Sim::current_cpu() as u32, Ordering::Relaxed);
+                recorded.store(Sim::current_cpu() as u32, Ordering::Relaxed);
             };
             let handle = Sim::spawn(ThreadSpec { scheduling, ..ThreadSpec::default() }, main);
             Sim::join(handle.expect("room"));

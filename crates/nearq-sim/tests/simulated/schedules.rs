@@ -19,11 +19,11 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 fn check_and_use() -> bool {
     let there = Arc::new(AtomicU32::new(1));
     let lock = Arc::new(Mutex::<u32, Sim>::new_in(0));
-    let (theirs, their_lock) = (Arc::clone(&there), Arc::clone(&lock));
+    let (shared, their_lock) = (Arc::clone(&there), Arc::clone(&lock));
     let user = spawn(move || {
         for _ in 0..10 {
             *their_lock.lock() += 1;
-            if theirs.load(Ordering::Acquire) == 1 && theirs.load(Ordering::Acquire) == 0 {
+            if shared.load(Ordering::Acquire) == 1 && shared.load(Ordering::Acquire) == 0 {
                 Sim::warn("used after it was gone");
             }
         }
@@ -82,10 +82,10 @@ fn random_priorities_starve_no_thread() {
                         let turn = Arc::clone(&turn);
                         spawn(move || {
                             for round in 0..4 {
-                                let mine = round * 5 + me;
+                                let own_turn = round * 5 + me;
                                 loop {
                                     let now = turn.load(Ordering::Relaxed);
-                                    if now == mine {
+                                    if now == own_turn {
                                         break;
                                     }
                                     if !Sim::wait_until_changed(&turn, now, 100) {
@@ -161,15 +161,15 @@ fn reporting_progress_changes_nothing() {
         threads.into_iter().for_each(Sim::join);
     };
     let silent = on("core:4", program);
-    let told = Rc::new(RefCell::new(Vec::new()));
-    let listener = Rc::clone(&told);
+    let reports = Rc::new(RefCell::new(Vec::new()));
+    let recorder = Rc::clone(&reports);
     let watched = Simulation::new(machine("core:4"), 1)
         .jitter(false)
-        .progress(move |progressed| listener.borrow_mut().push(progressed))
+        .progress(move |progressed| recorder.borrow_mut().push(progressed))
         .run(program);
     assert_eq!((silent.trace_hash, silent.end), (watched.trace_hash, watched.end));
-    let told = told.borrow();
-    assert!((4..=16).contains(&told.len()), "{} times", told.len());
-    assert!(told.is_sorted_by_key(|progressed| (progressed.accesses, progressed.events)));
-    assert!(told.last().is_some_and(|last| last.accesses <= watched.accesses));
+    let reports = reports.borrow();
+    assert!((4..=16).contains(&reports.len()), "{} times", reports.len());
+    assert!(reports.is_sorted_by_key(|progressed| (progressed.accesses, progressed.events)));
+    assert!(reports.last().is_some_and(|last| last.accesses <= watched.accesses));
 }

@@ -41,7 +41,7 @@ struct Common {
 }
 
 /// One thing that a thread can do. Refusals are fine: that is what faults are for.
-fn something(me: usize, random: &mut Random, common: &Common) {
+fn random_step(me: usize, random: &mut Random, common: &Common) {
     let (cpus, word, thread) = (common.cpus, &common.word, Sim::current_thread());
     match random.below(14) {
         0 => Sim::sleep(random.micros(300)),
@@ -117,7 +117,7 @@ fn program(seed: u64) -> (u64, bool) {
         let main = move || {
             let mut random = Random(seed * 1_000 + me as u64 + 1);
             for _ in 0..ROUNDS {
-                something(me, &mut random, &common);
+                random_step(me, &mut random, &common);
                 let mut rounds = common.rounds.lock();
                 let _ = Sim::now();
                 *rounds += 1;

@@ -61,7 +61,7 @@ impl Draft {
     pub(super) fn settle_caches(&mut self, cores: &[Group]) -> Vec<Cache> {
         let CacheClaims { mut shared, mut alone } = std::mem::take(&mut self.caches);
         let silent = alone.values().flat_map(|cpus| cpus.keys().copied()).collect();
-        let speakers = shared.values().fold(silent, |all, claims| &all | &claims.speakers());
+        let claimants = shared.values().fold(silent, |all, claims| &all | &claims.claimants());
         let mut caches = Vec::new();
         let mut guessed = CpuSet::new();
         // What each CPU shares so far.
@@ -75,23 +75,23 @@ impl Draft {
         for (level, kind) in keys {
             let alone = alone.remove(&(level, kind)).unwrap_or_default();
             // CPUs that do not say which others share this cache contradict no claim.
-            let speakers = &speakers - &alone.keys().copied().collect();
-            let agreed =
-                shared.remove(&(level, kind)).unwrap_or_default().agree(&self.possible, &speakers);
-            if !agreed.dropped.is_empty() {
+            let claimants = &claimants - &alone.keys().copied().collect();
+            let agreement =
+                shared.remove(&(level, kind)).unwrap_or_default().agree(&self.possible, &claimants);
+            if !agreement.dropped.is_empty() {
                 self.note(format!(
                     "what CPUs {} say about their L{level} {kind} caches contradicts most of the other CPUs: it is ignored",
-                    agreed.dropped
+                    agreement.dropped
                 ));
             }
-            let mut sets = agreed.sets;
+            let mut sets = agreement.sets;
             let mut taken = sets.iter().fold(CpuSet::new(), |taken, (cpus, _)| &taken | cpus);
             for (cpu, shape) in alone {
                 if taken.contains(cpu) || !self.possible.contains(cpu) {
                     continue;
                 }
-                let own = CpuSet::single(cpu);
-                let cpus = around.get(&cpu).unwrap_or(&own) - &taken;
+                let alone_cpu = CpuSet::single(cpu);
+                let cpus = around.get(&cpu).unwrap_or(&alone_cpu) - &taken;
                 taken = &taken | &cpus;
                 guessed = &guessed | &cpus;
                 sets.push((cpus, shape));
@@ -135,10 +135,10 @@ impl Draft {
         let package_of = self.index(packages.iter().map(|package| &package.cpus));
         let uncached = &self.online - &known;
         if !uncached.is_empty() {
-            let whose =
+            let of_cpus =
                 if known.is_empty() { String::new() } else { format!(" of CPUs {uncached}") };
             self.note(format!(
-                "the machine does not describe the caches{whose}: each package is assumed to have one last-level cache"
+                "the machine does not describe the caches{of_cpus}: each package is assumed to have one last-level cache"
             ));
         }
         // CPUs that agree on cache (or its stand-in) and node are one domain.
@@ -174,11 +174,11 @@ impl Draft {
     ) {
         let mut joined = CpuSet::new();
         for core in cores {
-            let own: Vec<usize> =
+            let core_caches: Vec<usize> =
                 core.cpus.iter().filter_map(|cpu| llc_cache.get(&cpu).copied()).collect();
             let size =
                 |index: &usize| (caches[*index].level, caches[*index].cpus.len(), Reverse(*index));
-            let Some(best) = own.iter().copied().max_by_key(size) else { continue };
+            let Some(best) = core_caches.iter().copied().max_by_key(size) else { continue };
             let stays = |cpu: &usize| llc_cache.get(cpu) == Some(&best);
             let there = core.cpus.iter().find(stays).and_then(|cpu| node_of[cpu]);
             let moved: CpuSet = core
@@ -218,16 +218,16 @@ impl Draft {
     /// Gives an LLC domain to the CPUs whose caches are not known because they are offline.
     fn place_strangers(&mut self, llcs: &mut Vec<Llc>, node_of: &[Option<usize>]) {
         let placed = llcs.iter().fold(CpuSet::new(), |placed, llc| &placed | &llc.cpus);
-        let strangers = &self.possible - &placed;
-        if strangers.is_empty() {
+        let unplaced = &self.possible - &placed;
+        if unplaced.is_empty() {
             return;
         }
         self.note(format!(
-            "CPUs {strangers} are offline and their place is not known until they come online: each counts as \
+            "CPUs {unplaced} are offline and their place is not known until they come online: each counts as \
              one core, in the last-level cache of its node if there is only one"
         ));
         let mut by_node: BTreeMap<Option<usize>, CpuSet> = BTreeMap::new();
-        for cpu in &strangers {
+        for cpu in &unplaced {
             by_node.entry(node_of[cpu]).or_default().insert(cpu);
         }
         for (node, cpus) in by_node {

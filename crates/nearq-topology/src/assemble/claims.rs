@@ -31,7 +31,7 @@ impl<T> Default for Claims<T> {
 
 /// The sets that were agreed on.
 #[derive(Debug)]
-pub(crate) struct Agreed<T> {
+pub(crate) struct Agreement<T> {
     /// They do not overlap, and are in order of their first CPU.
     pub sets: Vec<(CpuSet, T)>,
     /// The CPUs that are in several of the claimed sets.
@@ -60,12 +60,12 @@ impl<T> Claims<T> {
     }
 
     /// The CPUs that claim something.
-    pub(crate) fn speakers(&self) -> CpuSet {
+    pub(crate) fn claimants(&self) -> CpuSet {
         self.sets.values().fold(CpuSet::new(), |all, claim| &all | &claim.by)
     }
 
-    /// What they agree on, within `possible`. `speakers` are the CPUs whose silence about a set they are in contradicts it.
-    pub(crate) fn agree(self, possible: &CpuSet, speakers: &CpuSet) -> Agreed<T> {
+    /// What they agree on, within `possible`. `claimants` are the CPUs whose silence about a set they are in contradicts it.
+    pub(crate) fn agree(self, possible: &CpuSet, claimants: &CpuSet) -> Agreement<T> {
         let mut within = Self::default();
         for (cpus, claim) in self.sets {
             within.add(&cpus & possible, &claim.by, || claim.what);
@@ -76,31 +76,31 @@ impl<T> Claims<T> {
             .filter(|(cpus, _)| !cpus.is_empty())
             .map(|(cpus, claim)| {
                 let votes = (&cpus & &claim.by).len();
-                let against = (&(&cpus & speakers) - &claim.by).len();
+                let against = (&(&cpus & claimants) - &claim.by).len();
                 (votes as isize - against as isize, votes, cpus, claim)
             })
             .collect();
         // Already sorted by set, which decides if the votes are equal.
         ranked.sort_by_key(|(net, votes, ..)| Reverse((*net, *votes)));
-        let mut agreed =
-            Agreed { sets: Vec::new(), overlap: CpuSet::new(), dropped: CpuSet::new() };
+        let mut agreement =
+            Agreement { sets: Vec::new(), overlap: CpuSet::new(), dropped: CpuSet::new() };
         let mut taken = CpuSet::new();
         for (net, _, cpus, claim) in ranked {
-            agreed.overlap = &agreed.overlap | &(&cpus & &taken);
+            agreement.overlap = &agreement.overlap | &(&cpus & &taken);
             let mut rest = &cpus - &taken;
             if net < 0 {
-                rest = if agreed.sets.is_empty() { CpuSet::new() } else { &rest & &claim.by };
+                rest = if agreement.sets.is_empty() { CpuSet::new() } else { &rest & &claim.by };
             }
             if rest != cpus {
-                agreed.dropped = &agreed.dropped | &claim.by;
+                agreement.dropped = &agreement.dropped | &claim.by;
             }
             if !rest.is_empty() {
                 taken = &taken | &rest;
-                agreed.sets.push((rest, claim.what));
+                agreement.sets.push((rest, claim.what));
             }
         }
-        agreed.sets.sort_by_key(|(cpus, _)| cpus.first());
-        agreed
+        agreement.sets.sort_by_key(|(cpus, _)| cpus.first());
+        agreement
     }
 }
 
@@ -118,9 +118,12 @@ mod tests {
         for (cpus, by) in claims {
             all.add(set(cpus), &set(by), || ());
         }
-        let speakers = all.speakers();
-        let agreed = all.agree(&CpuSet::all(64), &speakers);
-        (agreed.sets.iter().map(|(cpus, ())| cpus.to_list()).collect(), agreed.dropped.to_list())
+        let claimants = all.claimants();
+        let agreement = all.agree(&CpuSet::all(64), &claimants);
+        (
+            agreement.sets.iter().map(|(cpus, ())| cpus.to_list()).collect(),
+            agreement.dropped.to_list(),
+        )
     }
 
     #[test]

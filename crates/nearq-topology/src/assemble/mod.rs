@@ -199,15 +199,15 @@ impl Draft {
         of: fn(&mut Self) -> &mut Claims<Option<usize>>,
     ) -> Vec<Group> {
         let claims = std::mem::take(of(self));
-        let speakers = claims.speakers();
-        let agreed = claims.agree(&self.possible, &speakers);
-        if !agreed.dropped.is_empty() {
-            let (overlap, dropped) = (&agreed.overlap, &agreed.dropped);
+        let claimants = claims.claimants();
+        let agreement = claims.agree(&self.possible, &claimants);
+        if !agreement.dropped.is_empty() {
+            let (overlap, dropped) = (&agreement.overlap, &agreement.dropped);
             self.note(format!(
                 "CPUs {overlap} are in several {what}: what most of the CPUs there say is used, and what CPUs {dropped} say is ignored"
             ));
         }
-        agreed.sets.into_iter().map(|(cpus, id)| Group { id, cpus }).collect()
+        agreement.sets.into_iter().map(|(cpus, id)| Group { id, cpus }).collect()
     }
 
     fn build(self, parts: Parts) -> Topology {

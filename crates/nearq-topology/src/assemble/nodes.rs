@@ -67,10 +67,10 @@ impl Draft {
             }
             let mut there = self.nodes.iter_mut().filter(|node| node.cpus.intersects(set));
             if let (Some(node), None) = (there.next(), there.next()) {
-                let company = set & &unknown;
-                node.cpus = &node.cpus | &company;
-                settled = &settled | &company;
-                unknown = &unknown - &company;
+                let companions = set & &unknown;
+                node.cpus = &node.cpus | &companions;
+                settled = &settled | &companions;
+                unknown = &unknown - &companions;
             }
         }
         if !settled.is_empty() {

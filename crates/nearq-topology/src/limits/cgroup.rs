@@ -97,7 +97,7 @@ fn mounts(roots: &Roots, files: &mut Files) -> Vec<Mount> {
         let covered = covered(&all);
         let mounts = all
             .into_iter()
-            .map(|(ids, mount)| Mount { is_covered: covered.contains(&ids.own), ..mount });
+            .map(|(ids, mount)| Mount { is_covered: covered.contains(&ids.id), ..mount });
         return mounts.filter(is_ours).collect();
     }
     let text = files.text(&roots.proc.join("mounts")).unwrap_or_default();
@@ -107,7 +107,7 @@ fn mounts(roots: &Roots, files: &mut Files) -> Vec<Mount> {
 /// The numbers of a mount and of the one that it is mounted in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ids {
-    own: u64,
+    id: u64,
     parent: u64,
 }
 
@@ -115,7 +115,7 @@ struct Ids {
 fn mount_of_mountinfo(line: &str) -> Option<(Ids, Mount)> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ');
-    let ids = Ids { own: left.next()?.parse().ok()?, parent: left.next()?.parse().ok()? };
+    let ids = Ids { id: left.next()?.parse().ok()?, parent: left.next()?.parse().ok()? };
     let (root, point) = (unescaped(left.nth(1)?), unescaped(left.next()?));
     let mut right = right.split(' ');
     let kind = right.next()?.to_owned();
@@ -127,17 +127,17 @@ fn mount_of_mountinfo(line: &str) -> Option<(Ids, Mount)> {
 /// mounted inside such a mount.
 fn covered(all: &[(Ids, Mount)]) -> BTreeSet<u64> {
     let point = |mount: &Mount| mount.point.trim_end_matches('/').to_owned();
-    let points: BTreeMap<u64, String> =
-        all.iter().map(|(ids, mount)| (ids.own, point(mount))).collect();
+    let mount_points: BTreeMap<u64, String> =
+        all.iter().map(|(ids, mount)| (ids.id, point(mount))).collect();
     // The points of the mounts in each mount.
     let mut within: BTreeMap<u64, BTreeMap<String, u64>> = BTreeMap::new();
-    for (ids, mount) in all.iter().filter(|(ids, _)| ids.own != ids.parent) {
-        within.entry(ids.parent).or_default().insert(point(mount), ids.own);
+    for (ids, mount) in all.iter().filter(|(ids, _)| ids.id != ids.parent) {
+        within.entry(ids.parent).or_default().insert(point(mount), ids.id);
     }
     let has_cover = |ids: &Ids, at: &str| {
-        let on_it = within.get(&ids.own).is_some_and(|inner| inner.contains_key(at));
+        let on_it = within.get(&ids.id).is_some_and(|inner| inner.contains_key(at));
         let beside = within.get(&ids.parent).is_some_and(|others| {
-            let floor = points.get(&ids.parent).map_or(0, String::len);
+            let floor = mount_points.get(&ids.parent).map_or(0, String::len);
             let above = at.char_indices().filter(|(end, c)| *c == '/' && *end > floor);
             above.into_iter().any(|(end, _)| others.contains_key(&at[..end]))
         });
@@ -147,14 +147,14 @@ fn covered(all: &[(Ids, Mount)]) -> BTreeSet<u64> {
     let mut open: Vec<u64> = all
         .iter()
         .filter(|(ids, mount)| has_cover(ids, &point(mount)))
-        .map(|(ids, _)| ids.own)
+        .map(|(ids, _)| ids.id)
         .collect();
     // Everything mounted inside a covered mount, except the mount that covers it.
     while let Some(mount) = open.pop() {
         if covered.insert(mount) {
-            let own = points.get(&mount);
+            let mount_point = mount_points.get(&mount);
             let inner = within.get(&mount).into_iter().flatten();
-            open.extend(inner.filter(|(at, _)| Some(*at) != own).map(|(_, inner)| *inner));
+            open.extend(inner.filter(|(at, _)| Some(*at) != mount_point).map(|(_, inner)| *inner));
         }
     }
     covered
@@ -366,7 +366,7 @@ mod tests {
         let line =
             r"36 35 98:0 /a /sys/fs/my\040cgroup rw,noatime shared:1 - cgroup none rw,cpu,cpuacct";
         let (ids, mount) = mount_of_mountinfo(line).unwrap();
-        assert_eq!(ids, Ids { own: 36, parent: 35 });
+        assert_eq!(ids, Ids { id: 36, parent: 35 });
         assert_eq!(
             (mount.root.as_str(), mount.point.as_str(), mount.kind.as_str()),
             ("/a", "/sys/fs/my cgroup", "cgroup")

@@ -35,11 +35,11 @@ pub(super) fn indexes(
         loops.push(found.total);
     }
     loops.push(count);
-    let digit = |thing: usize, total: usize| {
+    let digit = |index: usize, total: usize| {
         let outer = loops.iter().copied().filter(|other| *other < total).max().unwrap_or(1);
-        (thing / (count / total) % (total / outer), total / outer)
+        (index / (count / total) % (total / outer), total / outer)
     };
-    let number = |thing: usize| {
+    let number = |index: usize| {
         let mut seen = Vec::new();
         let (mut number, mut step) = (0, 1);
         for total in &loops {
@@ -47,7 +47,7 @@ pub(super) fn indexes(
                 continue;
             }
             seen.push(*total);
-            let (value, size) = digit(thing, *total);
+            let (value, size) = digit(index, *total);
             number += value * step;
             step *= size;
         }

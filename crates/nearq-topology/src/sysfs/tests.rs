@@ -75,7 +75,7 @@ fn accesses<T>(act: impl FnOnce() -> T) -> (usize, T) {
 }
 
 /// What the runtime does once a second.
-fn look(
+fn recheck(
     root: &Path,
     topology: &Topology,
     limits: &Limits,
@@ -97,21 +97,22 @@ fn rechecking_an_unchanged_machine_reads_few_files_at_any_size() {
         let (whole, machine) = accesses(|| Topology::from_sysfs(root).unwrap());
         assert_eq!((machine.llcs().len(), machine.is_whole()), (count / 16, true));
         assert!(whole > 20 * count, "{whole} files were read of {count} CPUs");
-        let (looked, now) = accesses(|| look(root, &machine, &limits, &all));
+        let (read_count, now) = accesses(|| recheck(root, &machine, &limits, &all));
         assert_eq!(now, (limits.clone(), None));
-        few.push(looked);
+        few.push(read_count);
         // So does a check with another affinity.
         let fewer = CpuSet::from_range(0..8);
-        let (looked, now) = accesses(|| look(root, &machine, &limits, &fewer));
+        let (read_count, now) = accesses(|| recheck(root, &machine, &limits, &fewer));
         assert_eq!((now.0.effective(), now.1), (fewer, None));
-        few.push(looked);
+        few.push(read_count);
         // One CPU less is another machine; the kernel takes it out of all affinities.
         folder.file(&format!("{CPUS}/online"), &format!("0-{}", count - 2));
-        let (looked, now) = accesses(|| look(root, &machine, &limits, &CpuSet::all(count - 1)));
-        assert!(looked > whole / 2, "{looked} files were read of {count} CPUs");
+        let (read_count, now) =
+            accesses(|| recheck(root, &machine, &limits, &CpuSet::all(count - 1)));
+        assert!(read_count > whole / 2, "{read_count} files were read of {count} CPUs");
         assert_eq!(now.1.map(|machine| machine.online().len()), Some(count - 1));
     }
-    assert!(few.iter().all(|looked| *looked == few[0] && *looked <= 20), "{few:?}");
+    assert!(few.iter().all(|read_count| *read_count == few[0] && *read_count <= 20), "{few:?}");
 }
 
 #[test]

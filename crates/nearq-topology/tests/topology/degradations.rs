@@ -354,8 +354,8 @@ fn one_cpu_that_contradicts_all_others_is_outvoted() {
         // If one of two siblings says that they are not siblings, either may be right.
         if name != "core-alone" {
             assert_eq!(cores(&machine), ["0,4", "1,5", "2,6", "3,7"], "{name}");
-            let said = machine.notes().iter().any(|note| note.contains("CPUs 0 say"));
-            assert!(said, "{name}: {:?}", machine.notes());
+            let is_noted = machine.notes().iter().any(|note| note.contains("CPUs 0 say"));
+            assert!(is_noted, "{name}: {:?}", machine.notes());
         }
     }
 }

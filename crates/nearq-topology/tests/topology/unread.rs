@@ -142,10 +142,10 @@ fn a_machine_that_is_read_in_part_does_not_replace_a_whole_one() {
             (machine.llcs(), machine.caches(), &set("0-6"))
         );
         assert_eq!(kept.is_whole(), errno == ELOOP);
-        let said = kept.warning().expect("it is said");
+        let warning = kept.warning().expect("it is said");
         let what =
             ["cpu0/cache/index2/shared_cpu_map: ", "and 6 more", "what was known before stands"];
-        assert!(what.iter().all(|part| said.contains(part)), "{said}");
+        assert!(what.iter().all(|part| warning.contains(part)), "{warning}");
         // Again and again, while the reason may pass.
         assert_eq!(kept.reread(&folder.path, &set("0-6")).unwrap(), None);
     }
@@ -185,18 +185,18 @@ fn a_stand_in_machine_is_replaced_by_one_that_is_read_in_part() {
     let folder = Folder::machine("part-later");
     let error = Topology::from_sysfs(&folder.path.join("none")).unwrap_err();
     let stand_in = Topology::of_cpus(&set("0-7"), &error).unwrap();
-    let said = stand_in.warning().expect("it is said");
-    assert!(said.contains("none: No such file or directory (os error 2)"), "{said}");
+    let warning = stand_in.warning().expect("it is said");
+    assert!(warning.contains("none: No such file or directory (os error 2)"), "{warning}");
     damage(&folder, &format!("{CPUS}/cpu3/topology/core_cpus"), ELOOP);
     let part = stand_in.reread(&folder.path, &set("0-7")).unwrap().expect("more is known");
     assert_eq!((&part, part.is_whole(), part.nodes().len()), (&read(&folder), false, 2));
-    let said = part.warning().expect("it is said");
-    assert!(said.contains("cpu3/topology/core_cpus: Too many levels"), "{said}");
+    let warning = part.warning().expect("it is said");
+    assert!(warning.contains("cpu3/topology/core_cpus: Too many levels"), "{warning}");
     // If there is no machine in a folder, the error says what should be there.
     let empty = Folder::new("no-machine");
     let error = Topology::from_sysfs(&empty.path).unwrap_err();
-    let said = Topology::of_cpus(&set("0"), &error).unwrap().warning().expect("it is said");
-    assert!(said.contains("sys/devices/system/cpu: No such file or directory"), "{said}");
+    let warning = Topology::of_cpus(&set("0"), &error).unwrap().warning().expect("it is said");
+    assert!(warning.contains("sys/devices/system/cpu: No such file or directory"), "{warning}");
 }
 
 #[test]

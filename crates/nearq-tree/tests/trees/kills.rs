@@ -73,11 +73,11 @@ fn are_free(pids: &[u32]) {
     while !pids.iter().all(|pid| cpus(*pid).is_some_and(|cpus| cpus.len() == own_cpus())) {
         std::thread::sleep(std::time::Duration::from_millis(5));
         let what = |pid: &u32| {
-            let told = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            let told = String::from_utf8_lossy(&told).replace('\0', " ");
-            let told =
-                told.split(' ').find(|word| word.starts_with("NEARQ_TREE=")).map(String::from);
-            (*pid, cpus(*pid), told)
+            let variable = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let variable = String::from_utf8_lossy(&variable).replace('\0', " ");
+            let variable =
+                variable.split(' ').find(|word| word.starts_with("NEARQ_TREE=")).map(String::from);
+            (*pid, cpus(*pid), variable)
         };
         let all: Vec<_> = pids.iter().map(what).collect();
         assert!(begin.elapsed() < crate::common::PATIENCE, "not all have all CPUs: {all:?}");

@@ -106,10 +106,10 @@ fn homes_are_chosen_at_fork_on_request() {
         return;
     }
     // Subshells execute nothing: `read` and `echo` are the shell's own.
-    let own = "while read -r name value; do case $name in Cpus_allowed_list:) echo $name $value;; esac; done \
+    let print_cpus = "while read -r name value; do case $name in Cpus_allowed_list:) echo $name $value;; esac; done \
                < /proc/self/status";
     let script =
-        format!("i=0; while [ $i -lt 24 ]; do ({own}; sleep 0.5) & i=$((i+1)); done; wait");
+        format!("i=0; while [ $i -lt 24 ]; do ({print_cpus}; sleep 0.5) & i=$((i+1)); done; wait");
     let spread = |options: &[&str]| {
         let output = shell(options, &script).output().unwrap();
         let mut lists = lists(&text(&output).0.replace("list: ", "list:"));

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Rounds of computing between two checks: some microseconds.
-const LOOK_EVERY: u64 = 2_000;
+const ROUNDS_PER_CHECK: u64 = 2_000;
 /// How much a filler that comes back computes, and how long it then sleeps.
 const BURST: u64 = 20_000;
 /// See [`BURST`].
@@ -27,7 +27,7 @@ const NAP: Duration = Duration::from_millis(20);
 /// What has not happened after this long never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The issuer's own sleep between two checks.
-const LOOK: Duration = Duration::from_micros(200);
+const CHECK_INTERVAL: Duration = Duration::from_micros(200);
 /// Items that wait while the monitor's cost is measured; it may start some of them.
 const WAITING: usize = 32;
 
@@ -93,7 +93,7 @@ impl Round {
     fn runner(&self) {
         self.arrived.fetch_add(1, Ordering::AcqRel);
         while !self.go.load(Ordering::Acquire) {
-            work::compute(LOOK_EVERY);
+            work::compute(ROUNDS_PER_CHECK);
         }
         self.blocked.fetch_max(self.since_begin(), Ordering::AcqRel);
         self.gate.wait();
@@ -111,7 +111,7 @@ pub struct Scene {
     queue: Workqueue,
     runners: usize,
     stop: Arc<Gate>,
-    restless: Arc<AtomicBool>,
+    fillers_active: Arc<AtomicBool>,
 }
 
 impl Scene {
@@ -123,15 +123,16 @@ impl Scene {
             queue: queue.build().map_err(failed)?,
             runners: cpus.len(),
             stop: Arc::new(Gate::default()),
-            restless: Arc::new(AtomicBool::new(fillers == Fillers::Restless)),
+            fillers_active: Arc::new(AtomicBool::new(fillers == Fillers::Restless)),
         };
         let (asked, there) = (busy.saturating_sub(cpus.len()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..asked {
-            let (stop, restless) = (Arc::clone(&scene.stop), Arc::clone(&scene.restless));
+            let (stop, fillers_active) =
+                (Arc::clone(&scene.stop), Arc::clone(&scene.fillers_active));
             let there = Arc::clone(&there);
             drop(scene.queue.spawn(move || {
                 there.fetch_add(1, Ordering::AcqRel);
-                while restless.load(Ordering::Relaxed) {
+                while fillers_active.load(Ordering::Relaxed) {
                     thread::sleep(NAP);
                     work::compute(BURST);
                 }
@@ -179,7 +180,7 @@ impl Scene {
             let (stop, ended) = (Arc::clone(&stop), Arc::clone(&ended));
             drop(self.queue.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    work::compute(LOOK_EVERY);
+                    work::compute(ROUNDS_PER_CHECK);
                 }
                 ended.fetch_add(1, Ordering::AcqRel);
             }));
@@ -205,7 +206,7 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        self.restless.store(false, Ordering::Relaxed);
+        self.fillers_active.store(false, Ordering::Relaxed);
         self.stop.open();
     }
 }
@@ -217,7 +218,7 @@ fn wait_for(what: &str, done: impl Fn() -> bool) -> Result<(), Error> {
         if begin.elapsed() > PATIENCE {
             return Err(Error::run(format!("{what} for {} s", PATIENCE.as_secs())));
         }
-        thread::sleep(LOOK);
+        thread::sleep(CHECK_INTERVAL);
     }
     Ok(())
 }

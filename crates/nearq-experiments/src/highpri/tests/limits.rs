@@ -61,11 +61,11 @@ fn the_limit_reached_is_named_with_its_numbers() {
 fn the_tighter_limit_decides_how_many_threads_fit() {
     let maps = Limit { what: MAPS, used: 1_000, most: 65_000 };
     let space = Limit { what: SPACE, used: 0, most: ARENAS_KIB + 96 * 200 };
-    let (threads, text) = room_in(std::slice::from_ref(&maps)).unwrap();
+    let (threads, text) = thread_capacity_in(std::slice::from_ref(&maps)).unwrap();
     assert_eq!(threads, 15_984);
     assert!(text.ends_with("(vm.max_map_count) is 65000, of which 1000 are used"), "{text}");
-    assert_eq!(room_in(&[maps, space]).unwrap().0, 200);
-    assert_eq!(room_in(&[]), None);
+    assert_eq!(thread_capacity_in(&[maps, space]).unwrap().0, 200);
+    assert_eq!(thread_capacity_in(&[]), None);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The processes of a run: the argument of each, and its body.
 
 use super::super::plan::Storm;
-use super::super::task::Told;
+use super::super::task::TaskReport;
 use super::super::task::{Memory, Until, work};
 use super::storm;
 use crate::Error;
@@ -90,8 +90,8 @@ impl Child {
         end_with_parent();
         match part {
             Part::Task(task) => {
-                let told = task.run()?;
-                Ok(serde_json::to_string(&told).expect("numbers"))
+                let report = task.run()?;
+                Ok(serde_json::to_string(&report).expect("numbers"))
             }
             Part::Storm { at, groups, pairs, messages } => {
                 sleep_until(at);
@@ -132,28 +132,28 @@ fn go_to(list: &str) -> Result<(), Error> {
 // ---- tasks ---------------------------------------------------------------------------------------------
 
 impl Task {
-    fn run(&self) -> Result<Told, Error> {
+    fn run(&self) -> Result<TaskReport, Error> {
         if let Some(cpus) = &self.cpus {
             go_to(cpus)?;
         }
         let refused = self
             .memory
             .and_then(|node| Linux::set_memory_policy(&MemoryPolicy::Preferred(node)).err());
-        let mut memory = Walked::new(self)?;
+        let mut memory = WalkedMemory::new(self)?;
         let mut settled = Ok(());
-        let told = work(&mut memory, self.nodes.len(), self.elements, self.until, || {
+        let report = work(&mut memory, self.nodes.len(), self.elements, self.until, || {
             if let Some(cpus) = &self.then {
                 settled = go_to(cpus);
             }
         });
         settled?;
         black_box(&memory.a);
-        Ok(Told { refused: refused.map(|refused| refused.to_string()), ..told })
+        Ok(TaskReport { refused: refused.map(|refused| refused.to_string()), ..report })
     }
 }
 
 /// The memory of a real task.
-struct Walked {
+struct WalkedMemory {
     a: Vec<f64>,
     b: Vec<f64>,
     ix: Vec<u32>,
@@ -166,7 +166,7 @@ struct Walked {
     ids: Vec<usize>,
 }
 
-impl Walked {
+impl WalkedMemory {
     fn new(task: &Task) -> Result<Self, Error> {
         let mut node_of = Vec::new();
         for (index, (_, list)) in task.nodes.iter().enumerate() {
@@ -180,7 +180,7 @@ impl Walked {
         let ids = task.nodes.iter().map(|(id, _)| *id).collect();
         let (elements, seed, origin) = (task.elements, task.seed, task.origin);
         let (a, b, ix) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Walked { a, b, ix, elements, seed, origin, node_of, ids })
+        Ok(WalkedMemory { a, b, ix, elements, seed, origin, node_of, ids })
     }
 }
 
@@ -193,7 +193,7 @@ fn random(state: &mut u64, bound: usize) -> u32 {
     ((u128::from(drawn) * bound as u128) >> 64) as u32
 }
 
-impl Memory for Walked {
+impl Memory for WalkedMemory {
     fn touch(&mut self) {
         self.a = vec![0.0; self.elements];
         // A page that is read before it is written is a shared page of zeros.

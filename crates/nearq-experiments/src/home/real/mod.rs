@@ -13,7 +13,7 @@ pub use child::Child;
 use super::Ran;
 use super::plan::{Plan, Row};
 use super::plan::{Start, starts};
-use super::task::Told;
+use super::task::TaskReport;
 use crate::Error;
 use crate::harness::failed;
 use child::{Hog, Task};
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// A storm that has not ended this long after the tasks is ended by force.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// How often that is checked.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process that is killed and awaited when this is dropped.
 struct Process(std::process::Child);
@@ -99,15 +99,15 @@ fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Erro
         }
     }
     let over = AtomicBool::new(false);
-    let told = std::thread::scope(|scope| {
+    let reports = std::thread::scope(|scope| {
         scope.spawn(|| keep(&mut rebalancer, &over));
-        let told = tasks.iter_mut().map(await_task).collect::<Result<Vec<Told>, Error>>();
+        let reports = tasks.iter_mut().map(await_task).collect::<Result<Vec<TaskReport>, Error>>();
         // Pairs with nothing: the rebalancer sees it eventually, and is joined at the end of the scope.
         over.store(true, Ordering::Relaxed);
-        told
+        reports
     });
     let elapsed = Linux::now() - origin;
-    let tasks = told?;
+    let tasks = reports?;
     for other in others {
         await_other(other)?;
     }
@@ -183,7 +183,7 @@ fn output(process: &mut Process) -> Result<String, String> {
     if status.success() { Ok(text) } else { Err(format!("{status}: {}", errors.trim())) }
 }
 
-fn await_task(process: &mut Process) -> Result<Told, Error> {
+fn await_task(process: &mut Process) -> Result<TaskReport, Error> {
     let text = output(process).map_err(|why| Error::run(format!("a task failed: {why}")))?;
     serde_json::from_str(&text)
         .map_err(|error| Error::run(format!("the result of a task cannot be read: {error}")))
@@ -196,7 +196,7 @@ fn await_other(mut process: Process) -> Result<(), Error> {
         if Linux::now() > until {
             return Ok(());
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     output(&mut process)
         .map(drop)

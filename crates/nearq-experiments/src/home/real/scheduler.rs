@@ -20,7 +20,7 @@ const STATE: &str = "/sys/kernel/sched_ext/state";
 const LOADED: &str = "enabled";
 /// The kernel checks the program before it loads it: that takes seconds, on an emulated machine minutes.
 const PATIENCE: Duration = Duration::from_mins(5);
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why it cannot be loaded here, if that can be seen: `nearq-scx` says the rest.
 pub(in super::super) fn missing(program: &Path) -> Option<String> {
@@ -84,7 +84,7 @@ impl Loaded {
             if begin.elapsed() > PATIENCE {
                 return Err(failed(&format!("it was not loaded within {} s", PATIENCE.as_secs())));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(loaded)
     }

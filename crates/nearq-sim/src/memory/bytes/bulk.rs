@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use super::super::bandwidth::Bandwidth;
 use super::super::caches::Seat;
 use super::super::{LINE, PAGE};
-use super::{Bytes, End, Took, Toucher, pass};
+use super::{Bytes, End, RunCost, Toucher, pass};
 use crate::context::Shared;
 use crate::costs::Costs;
 use crate::hardware::Hardware;
@@ -182,21 +182,22 @@ impl Bytes {
         &mut self,
         (start, bytes): (usize, usize),
         accesses: Accesses,
-        who: &mut Toucher<'_>,
+        toucher: &mut Toucher<'_>,
         hardware: &Hardware,
         costs: &Costs,
-    ) -> (u64, Took) {
-        let seat = self.caches.seat(who.cpu);
+    ) -> (u64, RunCost) {
+        let seat = self.caches.seat(toucher.cpu);
         let range = (start / PAGE, (start + bytes).div_ceil(PAGE));
-        let mut took = Took { kernel: self.know(range, seat, who, costs), ..Took::default() };
+        let mut took =
+            RunCost { kernel: self.know(range, seat, toucher, costs), ..RunCost::default() };
         let mut footprint = self.footprints.0.remove(&range).expect("it is known since just now");
-        self.age(&mut footprint, who.now, costs);
-        let shares = self.shares(&footprint, bytes as f64, accesses, seat, who.cpu, hardware);
+        self.age(&mut footprint, toucher.now, costs);
+        let shares = self.shares(&footprint, bytes as f64, accesses, seat, toucher.cpu, hardware);
         let each = shares.cost(accesses, costs);
         let done = accesses.amount().min(((RUN / each.max(1e-3)) as u64).max(1));
-        took.own = (each * done as f64) as u64;
+        took.streaming = (each * done as f64) as u64;
         let moved = done as f64 * accesses.unit();
-        let now = who.now.saturating_mul(1000);
+        let now = toucher.now.saturating_mul(1000);
         let port = End::Llc(seat.llc, seat.node);
         for source in &shares.beyond {
             let bytes = (moved * source.share) as u64;
@@ -228,7 +229,7 @@ impl Bytes {
         &mut self,
         range: (usize, usize),
         seat: Seat,
-        who: &mut Toucher<'_>,
+        toucher: &mut Toucher<'_>,
         costs: &Costs,
     ) -> u64 {
         let changes = self.pages.changes();
@@ -238,7 +239,7 @@ impl Bytes {
         let mut kernel = 0;
         let mut homes = vec![0.0; self.nodes.len()];
         for page in range.0..range.1 {
-            kernel += self.touch_first(page, seat, who, costs);
+            kernel += self.touch_first(page, seat, toucher, costs);
             let home = self.pages.home(page).expect("it was touched just now");
             homes[home as usize] += 1.0;
         }
@@ -247,7 +248,7 @@ impl Bytes {
             *home /= pages;
         }
         let held = self.footprints.0.remove(&range).map_or(Vec::new(), |known| known.held);
-        let footprint = Footprint { process: who.process, changes, homes, held };
+        let footprint = Footprint { process: toucher.process, changes, homes, held };
         self.footprints.0.insert(range, footprint);
         kernel
     }
@@ -365,13 +366,13 @@ impl World {
         let (cpu, now) = (self.cpu, self.now());
         let entry = self.threads.at_mut(self.slot);
         let process = entry.process;
-        let mut who = Toucher { cpu, process, placing: &mut entry.placing, now };
+        let mut toucher = Toucher { cpu, process, placing: &mut entry.placing, now };
         let bytes = &mut self.memory.bytes;
         let (done, took) =
-            bytes.run_of_many(range, accesses, &mut who, &self.hardware, &self.costs);
+            bytes.run_of_many(range, accesses, &mut toucher, &self.hardware, &self.costs);
         self.record(if accesses.writes() { Kind::WriteBytes } else { Kind::ReadBytes }, done);
-        let own = self.jittered(took.kernel + took.own.div_ceil(1000));
-        (done, own.max(took.shared.div_ceil(1000)))
+        let cpu_ns = self.jittered(took.kernel + took.streaming.div_ceil(1000));
+        (done, cpu_ns.max(took.shared.div_ceil(1000)))
     }
 }
 

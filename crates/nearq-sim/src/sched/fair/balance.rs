@@ -105,11 +105,11 @@ impl Fair {
             if self.crowded == 0 {
                 break;
             }
-            let Some(look) = Self::look_cost(kernel, cpu, domain) else { continue };
-            if self.balances[cpu].average_idle < spent + look {
+            let Some(scan) = Self::scan_cost(kernel, cpu, domain) else { continue };
+            if self.balances[cpu].average_idle < spent + scan {
                 break;
             }
-            spent += look;
+            spent += scan;
             if self.pull(kernel, cpu, domain, true) > 0 {
                 break;
             }
@@ -136,11 +136,11 @@ impl Fair {
                 if phase / interval == (phase - TICK) / interval {
                     continue;
                 }
-                let Some(look) = Self::look_cost(kernel, cpu, domain) else { continue };
+                let Some(scan) = Self::scan_cost(kernel, cpu, domain) else { continue };
                 if !balances_for_its_group(kernel, cpu, domain) {
                     continue;
                 }
-                kernel.spend(cpu, look);
+                kernel.spend(cpu, scan);
                 let at = domain as usize;
                 if self.pull(kernel, cpu, domain, false) > 0 {
                     self.balances[cpu].failed[at] = 0;
@@ -154,7 +154,7 @@ impl Fair {
     }
 
     /// What it costs a CPU to read the queues of a domain; none if the domain is no larger than the one inside it.
-    fn look_cost(kernel: &Kernel<'_>, cpu: usize, domain: Domain) -> Option<u64> {
+    fn scan_cost(kernel: &Kernel<'_>, cpu: usize, domain: Domain) -> Option<u64> {
         let costs = kernel.costs();
         let llc = kernel.llc_cpus(cpu).len() as u64;
         let node = kernel.node_cpus(cpu).len() as u64;
@@ -221,13 +221,13 @@ impl Fair {
         let (local, groups): (CpuSet, Vec<&CpuSet>) = match domain {
             Domain::Llc => {
                 // The groups are single CPUs: the busiest queue is searched for among all of them.
-                let own = self.sum(kernel, &CpuSet::single(cpu));
+                let local_sum = self.sum(kernel, &CpuSet::single(cpu));
                 let busiest = self.busiest_queue(kernel.llc_cpus(cpu), cpu, &[])?;
-                let theirs = self.queues[busiest].load(&self.entities);
-                let amount = if own.runnable == 0 {
+                let busiest_load = self.queues[busiest].load(&self.entities);
+                let amount = if local_sum.runnable == 0 {
                     Amount::Threads(1)
-                } else if theirs * 100 > own.load * UNEVEN_NEAR {
-                    Amount::Load((theirs - own.load) / 2)
+                } else if busiest_load * 100 > local_sum.load * UNEVEN_NEAR {
+                    Amount::Load((busiest_load - local_sum.load) / 2)
                 } else {
                     return None;
                 };
@@ -245,8 +245,8 @@ impl Fair {
                 (kernel.node_cpus(cpu).clone(), nodes.collect())
             }
         };
-        let own = self.sum(kernel, &local);
-        let (mut all, mut best): (Sum, Option<(Sum, &CpuSet)>) = (own, None);
+        let local_sum = self.sum(kernel, &local);
+        let (mut all, mut best): (Sum, Option<(Sum, &CpuSet)>) = (local_sum, None);
         for group in groups {
             if group.contains(cpu) {
                 continue;
@@ -260,13 +260,15 @@ impl Fair {
             }
         }
         let (busiest, group) = best?;
-        let amount = if own.runnable < own.cpus {
+        let amount = if local_sum.runnable < local_sum.cpus {
             let too_many = busiest.runnable - busiest.cpus;
-            Amount::Threads((own.idle.saturating_sub(busiest.idle) / 2).clamp(1, too_many))
-        } else if busiest.load_each() * 100 > own.load_each() * UNEVEN_FAR {
+            Amount::Threads((local_sum.idle.saturating_sub(busiest.idle) / 2).clamp(1, too_many))
+        } else if busiest.load_each() * 100 > local_sum.load_each() * UNEVEN_FAR {
             let average = all.load_each();
-            let theirs = busiest.load_each().saturating_sub(average) * busiest.cpus;
-            Amount::Load(theirs.min(average.saturating_sub(own.load_each()) * own.cpus))
+            let excess_load = busiest.load_each().saturating_sub(average) * busiest.cpus;
+            Amount::Load(
+                excess_load.min(average.saturating_sub(local_sum.load_each()) * local_sum.cpus),
+            )
         } else {
             return None;
         };
@@ -278,7 +280,7 @@ impl Fair {
         let crowded = group.iter().filter(|cpu| {
             *cpu != except
                 && !pinned.contains(cpu)
-                && self.queues.get(*cpu).is_some_and(|queue| !queue.nobody_waits())
+                && self.queues.get(*cpu).is_some_and(|queue| !queue.no_thread_waits())
         });
         // The first of those with the same load.
         crowded.min_by_key(|cpu| (u64::MAX - self.queues[*cpu].load(&self.entities), *cpu))

@@ -111,7 +111,7 @@ impl Fair {
     /// Adds a thread that waits to a CPU's queue.
     fn add(&mut self, slot: usize, cpu: usize) {
         let queue = &mut self.queues[cpu];
-        self.crowded += usize::from(queue.nobody_waits());
+        self.crowded += usize::from(queue.no_thread_waits());
         queue.add(slot, &mut self.entities[slot]);
         self.entities[slot].cpu = cpu;
     }
@@ -120,7 +120,7 @@ impl Fair {
     fn remove(&mut self, slot: usize) {
         let queue = &mut self.queues[self.entities[slot].cpu];
         queue.remove(&mut self.entities, slot);
-        self.crowded -= usize::from(queue.nobody_waits());
+        self.crowded -= usize::from(queue.no_thread_waits());
     }
 
     /// Puts a thread that comes from elsewhere on the scale of a CPU's queue.
@@ -224,7 +224,7 @@ impl Scheduler for Fair {
         self.count(kernel, cpu);
         let slot = thread.slot;
         self.depart(slot);
-        let alone = self.queues[cpu].nobody_waits();
+        let alone = self.queues[cpu].no_thread_waits();
         self.queues[cpu].clear_current(&self.entities);
         let entity = &mut self.entities[slot];
         if entity.until_deadline() == 0 {
@@ -244,12 +244,12 @@ impl Scheduler for Fair {
             entity.set_deadline();
         }
         let left = entity.until_deadline().max(SHORTEST_RUN);
-        self.queues[cpu].nobody_waits().then_some(left)
+        self.queues[cpu].no_thread_waits().then_some(left)
     }
 
     fn yield_now(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool {
         self.count(kernel, cpu);
-        if self.queues[cpu].nobody_waits() {
+        if self.queues[cpu].no_thread_waits() {
             return false;
         }
         // It gives up the rest of its slice.

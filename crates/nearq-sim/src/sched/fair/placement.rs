@@ -86,7 +86,7 @@ impl Fair {
         &self,
         groups: impl Iterator<Item = (usize, &'a CpuSet)>,
         allowed: &CpuSet,
-        own: usize,
+        own_group: usize,
     ) -> Option<usize> {
         let mut best: Option<(u64, bool, usize)> = None;
         for (group, all) in groups {
@@ -96,7 +96,7 @@ impl Fair {
                 runnable += self.runnable(cpu) as u64;
             }
             if let Some(each) = (runnable * 1024).checked_div(cpus) {
-                let key = (each, group != own, group);
+                let key = (each, group != own_group, group);
                 best = Some(best.map_or(key, |best| best.min(key)));
             }
         }

@@ -108,7 +108,7 @@ impl Queue {
     }
 
     /// Whether no thread waits here; one may be on the CPU.
-    pub(super) fn nobody_waits(&self) -> bool {
+    pub(super) fn no_thread_waits(&self) -> bool {
         self.waiting.is_empty()
     }
 

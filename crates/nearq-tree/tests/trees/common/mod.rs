@@ -79,10 +79,10 @@ pub(crate) fn parse(list: &str) -> Vec<usize> {
 }
 
 /// Waits until something is there.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
         assert!(begin.elapsed() < PATIENCE, "{what}");
