@@ -380,9 +380,9 @@ mod tests {
         fs::remove_dir_all(&folder).expect("made above");
         assert_eq!(made, Ok(()));
         assert_eq!(texts, ["new", "planted", "same"]);
-        assert!(!left, "what has been deleted stays in the copy");
+        assert!(!left, "a deleted file stays in the copy");
         assert!(refused.is_err_and(|why| why.contains("nothing")), "an error is seen");
-        assert_eq!(before, after, "what is the same is not written");
+        assert_eq!(before, after, "unchanged files are not written");
     }
 
     /// Each mistake of the project's own lists can be planted in the sources as they are.

@@ -19,7 +19,7 @@ Examples:
 
 Exit status: 0; 1 if a seed failed; 2 for invalid input.";
 
-/// What `nearq sim soak` can be told.
+/// The options of `nearq sim soak`.
 #[derive(Args, Debug)]
 pub(crate) struct Soak {
     /// Run only this seed

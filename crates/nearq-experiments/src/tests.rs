@@ -117,7 +117,7 @@ fn a_run_that_is_too_small_says_so_and_judges_nothing() {
 /// How many diagrams of a report's picture have the warning of a loaded machine.
 pub(crate) fn warnings(mut report: Report) -> usize {
     report.environment.others_percent = Some(50.0);
-    let warning = report.environment.warning().expect("that is much");
+    let warning = report.environment.warning().expect("the machine is loaded");
     let svg = crate::redraw(&report, false).expect("all is in the JSON");
     svg.matches(&format!(">{warning}<")).count()
 }

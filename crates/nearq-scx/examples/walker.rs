@@ -78,7 +78,7 @@ fn at(memory: &[u64], node: u32) -> usize {
             0,
         )
     };
-    assert_eq!(result, 0, "pages can be looked at");
+    assert_eq!(result, 0, "the nodes of pages can be read");
     status.iter().filter(|found| u32::try_from(**found) == Ok(node)).count()
 }
 

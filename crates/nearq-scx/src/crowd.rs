@@ -261,7 +261,7 @@ mod tests {
         }
         assert!(better(&crowds).is_some());
         crowds.sample(&machine(&[2000, 1000]));
-        assert!(better(&crowds).is_some(), "one look says little");
+        assert!(better(&crowds).is_some(), "one sample does not end the crowd");
         // A process that moves takes the room.
         let mut other = crowds;
         other.goes(0, 1, 1000);
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(away.for_long(), None, "too little");
         away.add(None);
         away.add(Some(1000));
-        assert_eq!(away.for_long(), None, "it rested");
+        assert_eq!(away.for_long(), None, "the process rested");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) const SHARED: usize = size_of::<types::bss>();
 /// How many processes fit into the list of those that ran.
 const RAN: usize = size_of::<types::ran_list>() / size_of::<u32>() - 1;
 
-const _: () = assert!(size_of::<types::nq>() == size_of::<Nq>(), "both are of one header");
+const _: () = assert!(size_of::<types::nq>() == size_of::<Nq>(), "both come from the same header");
 const _: () = assert!(align_of::<Nq>() <= 4096 && NQ_AT.is_multiple_of(align_of::<Nq>()));
 
 /// Why the kernel has unloaded the scheduler.

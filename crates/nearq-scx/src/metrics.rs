@@ -27,7 +27,7 @@ Examples:
   nearq-scx metrics --format openmetrics
   nearq-scx metrics > /var/lib/prometheus/node-exporter/nearq-scx.new";
 
-/// What `nearq-scx metrics` can be told.
+/// The options of `nearq-scx metrics`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
@@ -172,7 +172,10 @@ mod tests {
         for line in text.lines().filter(|line| *line != "# EOF") {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
-                assert!(families.iter().all(|(known, _)| known != name), "{name} is told twice");
+                assert!(
+                    families.iter().all(|(known, _)| known != name),
+                    "{name} is declared twice"
+                );
                 families.push((name.into(), kind.into()));
                 continue;
             }

@@ -34,7 +34,7 @@ Examples:
     )
 }
 
-/// What `nearq-scx set` can be told.
+/// The options of `nearq-scx set`.
 #[derive(Args, Debug)]
 #[command(after_help = set_legend())]
 pub(crate) struct SetOptions {
@@ -59,7 +59,7 @@ Examples:
   nearq-scx tell 4711 1
   nearq-scx tell 4711 --forget";
 
-/// What `nearq-scx tell` can be told.
+/// The options of `nearq-scx tell`.
 #[derive(Args, Debug)]
 #[command(after_help = TELL_LEGEND)]
 pub(crate) struct TellOptions {

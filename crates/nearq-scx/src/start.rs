@@ -58,7 +58,7 @@ Examples:
     )
 }
 
-/// What `nearq-scx start` can be told.
+/// The options of `nearq-scx start`.
 #[derive(Args, Debug)]
 #[command(after_help = legend())]
 pub(crate) struct Options {
@@ -300,7 +300,7 @@ impl Session<'_> {
         self.child = Some(child.id());
         let sender = self.sender.clone();
         let wait = move || {
-            let status = child.wait().expect("it is a child of ours that nobody else waits for");
+            let status = child.wait().expect("it is a child of ours that no other code waits for");
             // If the receiver is gone, we end anyway.
             let _ = sender.send(Event::Ended(status));
         };

@@ -48,7 +48,7 @@ Examples:
   nearq-scx status --task 4711
   nearq-scx status --json";
 
-/// What `nearq-scx status` can be told.
+/// The options of `nearq-scx status`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {

@@ -30,7 +30,7 @@ Examples:
   nearq-scx top --seconds 5
   nearq-scx top --times 3 | cat";
 
-/// What `nearq-scx top` can be told.
+/// The options of `nearq-scx top`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
@@ -226,7 +226,8 @@ mod tests {
 
     #[test]
     fn the_terminal_settings_are_restored() {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("terminals can be had");
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal can be opened");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is ours");
         let name = ptsname(&master, Vec::new()).expect("it has a name");
         let terminal = File::open(OsStr::from_bytes(name.as_bytes())).expect("it is there");

@@ -301,7 +301,7 @@ mod tests {
         assert!(!events.no_thread_will_run());
         assert_eq!(events.pop(), Some((7, What::Cpu(2))));
         events.clear_timer(Timer::Deadline { slot: 3 });
-        assert!(events.no_thread_will_run(), "the quota's timer lets nobody run");
+        assert!(events.no_thread_will_run(), "the quota's timer makes no thread run");
         assert_eq!(events.pop(), Some((8, What::Timer(Timer::Quota))));
         assert_eq!((events.pop(), events.len()), (None, 0));
     }
@@ -331,8 +331,12 @@ mod tests {
                     events.clear_timer(Timer::Deadline { slot });
                 }
                 _ => {
-                    let cpu = (0..21).min_by_key(|cpu| (cpus[*cpu], *cpu)).expect("some");
-                    let timer = (0..30).min_by_key(|slot| timers[*slot]).expect("some");
+                    let cpu = (0..21)
+                        .min_by_key(|cpu| (cpus[*cpu], *cpu))
+                        .expect("there are CPUs and timers");
+                    let timer = (0..30)
+                        .min_by_key(|slot| timers[*slot])
+                        .expect("there are CPUs and timers");
                     let expected = if timers[timer].0 <= cpus[cpu] && timers[timer].0 != NEVER {
                         let (time, _) = std::mem::replace(&mut timers[timer], (NEVER, 0));
                         Some((time, What::Timer(Timer::Deadline { slot: timer })))

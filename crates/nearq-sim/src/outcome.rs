@@ -17,7 +17,7 @@ pub enum Ending {
     TimeLimit,
 }
 
-/// A thread that panicked, and what it said.
+/// A thread that panicked, and its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked {
     /// The thread's number; 1 is the program's first.

@@ -1,7 +1,7 @@
 //! A program arrives in the tree: whether it takes a home, which one, and how it leaves it.
 //!
 //! ```text
-//! the CPUs are somebody's own choice ──────────────────────────► left alone, and so is what it starts
+//! the CPUs were chosen explicitly ──────────────────────────────► left alone, and so is what it starts
 //! told to choose lazily, no table any more, or the table full ─► what was inherited of a home is undone
 //! else ────────────────────────────────────────────────────────► the least loaded home: its CPUs, its memory
 //! ```

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use ways::prepare;
 
-/// What `blocking` can be told.
+/// The options of `blocking`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct BlockingOptions {
     #[command(flatten)]

@@ -303,7 +303,7 @@ pub fn issuers<P: Host, F: FnMut() + Send + 'static>(
         let spec = on_cpus(format!("issuer/{cpu}"), CpuSet::single(cpu));
         let main = move || {
             let measured = issue(queue, &done, &start, cpus, items);
-            *place.lock().expect("nobody panics with it") = Some(measured);
+            *place.lock().expect("no thread panics while holding it") = Some(measured);
             start.arrive(cpus);
         };
         let handle = P::spawn(spec, main).map_err(|error| {
@@ -322,7 +322,7 @@ pub fn issuers<P: Host, F: FnMut() + Send + 'static>(
     for (thread, result) in threads {
         P::join(thread);
         // Its thread has ended: the lock is free, whatever the platform.
-        let measured = result.lock().expect("nobody panics with it").take();
+        let measured = result.lock().expect("no thread panics while holding it").take();
         let measured = measured.ok_or_else(|| Error::run("an issuer panicked"))?;
         match &mut all {
             None => all = Some(measured),

@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What `dispatch` can be told.
+/// The options of `dispatch`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct DispatchOptions {
     #[command(flatten)]

@@ -345,7 +345,7 @@ impl<H: Host> Census<H> {
 
     /// The list; no thread calls the platform while holding it, so that on the simulated machine no thread waits for it.
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<Member<H>>> {
-        self.0.lock().expect("nobody panics while holding the list")
+        self.0.lock().expect("no thread panics while holding the list")
     }
 }
 

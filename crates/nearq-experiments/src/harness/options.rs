@@ -5,7 +5,7 @@ use clap::Args;
 use nearq_report::Outputs;
 use std::time::Duration;
 
-/// What every experiment can be told.
+/// The options of every experiment.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct Common {
     /// The machine: `here`, a simulated one by name, a machine file (.json), an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more

@@ -82,7 +82,7 @@ pub(crate) fn all<T: Sync, R: Send>(
                 next.store(tasks.len(), Ordering::Relaxed);
             }
             let result = result.unwrap_or_else(|panic| resume_unwind(panic));
-            done.lock().expect("nobody panics with it").push((number, result));
+            done.lock().expect("no thread panics while holding it").push((number, result));
             progress.done();
         }
     };
@@ -92,7 +92,7 @@ pub(crate) fn all<T: Sync, R: Send>(
         }
         body();
     });
-    let mut done = done.into_inner().expect("nobody panics with it");
+    let mut done = done.into_inner().expect("no thread panics while holding it");
     done.sort_by_key(|(number, _)| *number);
     done.into_iter().map(|(_, result)| result).collect()
 }

@@ -135,11 +135,11 @@ pub(crate) fn on_thread<P: Host, R: Send + 'static>(
     let result = Arc::clone(&place);
     let main = move || {
         let ended = body();
-        *place.lock().expect("nobody panics with it") = Some(ended);
+        *place.lock().expect("no thread panics while holding it") = Some(ended);
     };
     let thread = P::spawn(spec, main).map_err(failed)?;
     P::join(thread);
-    let ended = result.lock().expect("nobody panics with it").take();
+    let ended = result.lock().expect("no thread panics while holding it").take();
     ended.unwrap_or_else(|| Err(Error::run("a thread of the experiment panicked")))
 }
 

@@ -39,7 +39,7 @@ use nearq_topology::AffinityScope;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What `highpri` can be told.
+/// The options of `highpri`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct HighpriOptions {
     #[command(flatten)]

@@ -37,7 +37,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use task::TaskReport;
 
-/// What `home` can be told.
+/// The options of `home`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct HomeOptions {
     #[command(flatten)]

@@ -93,7 +93,7 @@ fn whole_run(plan: &Arc<Plan>, row: Row, nodes: &Arc<Nodes>, call: Duration) -> 
     let elapsed = Sim::now() - origin;
     others.into_iter().for_each(Sim::wait_process);
     let reports: Option<Vec<TaskReport>> =
-        std::mem::take(&mut *list.lock().expect("nobody panics while holding it"))
+        std::mem::take(&mut *list.lock().expect("no thread panics while holding it"))
             .into_iter()
             .collect();
     let tasks = reports.ok_or_else(|| Error::run("a simulated task ended without its account"))?;
@@ -137,7 +137,7 @@ fn task(plan: &Plan, number: usize, start: &Start, nodes: &Nodes, origin: Instan
     };
     let report = work(&mut memory, nodes.len(), plan.elements, plan.until[number], settled);
     let report = TaskReport { refused: refused.map(|refused| refused.to_string()), ..report };
-    list.lock().expect("nobody panics while holding it")[number] = Some(report);
+    list.lock().expect("no thread panics while holding it")[number] = Some(report);
 }
 
 /// The memory of a simulated task: addresses that are never accessed, and declared accesses.

@@ -65,7 +65,11 @@ fn tasks_displaced_by_overload_return_home_and_no_cpu_idles_meanwhile() {
             assert!(mean(row, metric::HOME_PERCENT) >= 95.0, "{machine}: {}", report.text);
             assert!(mean(row, metric::CPU_RATIO) >= 0.99, "{machine}: {}", report.text);
             assert_eq!(mean(row, metric::STRAYS), 0.0, "{machine}: {}", report.text);
-            assert!(mean(row, metric::CROSSINGS) > 0.0, "somebody was let out: {}", report.text);
+            assert!(
+                mean(row, metric::CROSSINGS) > 0.0,
+                "tasks were let out of their home: {}",
+                report.text
+            );
         }
         let goals = report.parameters["goals"].as_array().unwrap();
         assert!(!goals.is_empty() && goals.iter().all(|goal| goal["met"] == true), "{goals:?}");
@@ -80,7 +84,7 @@ fn a_displaced_task_returns_home() {
         found.unwrap().summary.mean
     };
     assert!(home("homes") >= 95.0, "{}", report.text);
-    assert!(home("without homes") < 95.0, "or the test disturbs nobody: {}", report.text);
+    assert!(home("without homes") < 95.0, "the disturbance displaces tasks: {}", report.text);
 }
 
 #[cfg(feature = "home-scheduler")]

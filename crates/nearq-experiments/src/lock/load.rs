@@ -264,7 +264,7 @@ impl<P: Host, S: Shape<P>> Shared<P, S> {
             }
             tally.counted = tally.entered;
         }
-        *self.tallies[writer].lock().expect("nobody panics while holding it") = Some(tally);
+        *self.tallies[writer].lock().expect("no thread panics while holding it") = Some(tally);
     }
 
     /// Waits until that many threads are there.

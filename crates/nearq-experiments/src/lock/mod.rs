@@ -38,7 +38,7 @@ use nearq_topology::CpuSet;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// What `lock` can be told.
+/// The options of `lock`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct LockOptions {
     #[command(flatten)]

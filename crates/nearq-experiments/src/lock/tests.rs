@@ -81,7 +81,7 @@ fn every_lock_has_a_row_and_its_waiting_times() {
             assert!(fairness.is_none_or(|of| of.min >= 0.5 && of.max <= 1.0), "{fairness:?}");
         }
     }
-    assert!(acquired, "nobody ever had a lock");
+    assert!(acquired, "no lock was ever acquired");
     assert!(crate::redraw::is_drawn_from_the_json(&report));
     assert!(!report.parameters["goals"].as_array().unwrap().is_empty());
     for part in ["pthread adaptive", "Goals of nearq auto", "reached", "UnixBench", "CV (%)"] {

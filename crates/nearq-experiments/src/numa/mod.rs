@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What `numa` can be told.
+/// The options of `numa`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct NumaOptions {
     #[command(flatten)]

@@ -55,7 +55,7 @@ fn a_quick_run_ends_within_half_a_minute_and_has_a_file_for_each_cpu() {
             assert!(total <= QUICK && plan.files >= cpus, "{cpus} CPUs, {one:?}: {plan:?}");
             let mut plan = Plan { runs: 3, ..usual.clone() };
             plan.shorten(one, cpus, false);
-            assert_eq!(plan.runs, 3, "they were asked for");
+            assert_eq!(plan.runs, 3, "the number of runs was given");
         }
     }
 }

@@ -183,14 +183,14 @@ struct Jobs {
 
 impl Shared {
     fn list(&self) -> MutexGuard<'_, Jobs> {
-        self.list.lock().expect("nobody panics while holding it")
+        self.list.lock().expect("no thread panics while holding it")
     }
 
     /// The next closure; none at the end.
     fn next(&self) -> Option<Job> {
         let waits = |list: &mut Jobs| list.jobs.is_empty() && !list.over;
         let list = self.changed.wait_while(self.list(), waits);
-        list.expect("nobody panics while holding it").jobs.pop_front()
+        list.expect("no thread panics while holding it").jobs.pop_front()
     }
 }
 

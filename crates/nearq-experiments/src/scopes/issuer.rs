@@ -380,7 +380,7 @@ pub(super) fn run<L: Payload>(
     let end = crew.reading();
     crew.shared.stop();
     threads.into_iter().for_each(L::Host::join);
-    let error = crew.errors.lock().expect("nobody panics while holding it").drain(..).next();
+    let error = crew.errors.lock().expect("no thread panics while holding it").drain(..).next();
     error.map_or_else(|| Ok(end.since(&start, plan)), Err)
 }
 
@@ -426,7 +426,7 @@ impl<L: Payload> Crew<L> {
     /// Keeps the error, and ends the run.
     fn fail(&self, error: Error) {
         // No thread calls the platform while holding the lock.
-        self.errors.lock().expect("nobody panics while holding it").push(error);
+        self.errors.lock().expect("no thread panics while holding it").push(error);
         self.shared.stop();
     }
 

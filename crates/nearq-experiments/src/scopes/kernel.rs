@@ -74,7 +74,7 @@ impl<T> Guarded<T> {
 /// A lock of the host, never contended: a simulated machine is one thread, and no thread calls the platform while holding
 /// it.
 fn host<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.try_lock().expect("nobody calls the platform while holding it")
+    value.try_lock().expect("no thread calls the platform while holding it")
 }
 
 /// An item.

@@ -40,7 +40,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What `scopes` can be told.
+/// The options of `scopes`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct ScopesOptions {
     #[command(flatten)]

@@ -145,7 +145,7 @@ fn a_simulated_run_is_the_same_each_time() {
         }
     }
     let system = report.find("HIGH", "system", metric::THROUGHPUT).unwrap().summary;
-    assert!(system.deviation > 0.0, "another seed is another run");
+    assert!(system.deviation > 0.0, "another seed gives another run");
     assert_eq!(report.parameters["declared"]["item_percent"], 400);
     let judgements = report.parameters["judgements"].as_array().unwrap();
     assert!(judgements.iter().all(|one| one["published"].is_null()), "not the document's machine");

@@ -28,7 +28,7 @@ pub const ALL: &str = "all";
 /// Most seeds.
 const MOST_RUNS: usize = 1000;
 
-/// What `sensitivity` can be told.
+/// The options of `sensitivity`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SensitivityOptions {
     /// The simulated machine: a name, FILE.json with your own costs (docs/machines.md), or another form that `nearq topo --help` lists. If

@@ -94,7 +94,7 @@ impl Lane for DriveLane {
             Direction::Write => (WRITE_RATE, WRITE_LATENCY),
         };
         let free = {
-            let mut busy = self.busy.lock().expect("nobody panics while holding it");
+            let mut busy = self.busy.lock().expect("no thread panics while holding it");
             *busy = (*busy).max(now) + BLOCK_BYTES as u64 * 1000 / (rate * self.drives);
             *busy
         };

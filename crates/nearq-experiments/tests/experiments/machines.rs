@@ -242,5 +242,5 @@ fn every_valid_machine_is_simulated_or_refused_with_a_reason() {
     let _ = fs::remove_dir_all(&root);
     let all: usize = run.iter().sum();
     assert!(shown > 10 && all > shown / 2, "{shown} shown, {run:?} run");
-    assert!(run.iter().all(|&times| times > 0), "one was never run: {run:?}");
+    assert!(run.iter().all(|&times| times > 0), "an experiment was never run: {run:?}");
 }

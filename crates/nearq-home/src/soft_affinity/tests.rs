@@ -133,7 +133,7 @@ impl Kernel {
     }
 
     fn task(&mut self, id: u64) -> &mut Model {
-        self.tasks.iter_mut().find(|task| task.id == id).expect("it lives")
+        self.tasks.iter_mut().find(|task| task.id == id).expect("it is alive")
     }
 
     /// The part of the CPU time of the next second that is used at home, in percent.

@@ -177,7 +177,7 @@ fn running_processes_are_examined_and_ended_ones_are_forgotten() {
     );
     assert!(!memory.followed[&8].stays && kernel.hints.borrow().is_empty());
     memory.follow(&round(&nq, &kernel, at(4)));
-    assert_eq!(*kernel.hints.borrow(), [(8, None)], "told homes are forgotten of who rests too");
+    assert_eq!(*kernel.hints.borrow(), [(8, None)], "hints for resting processes are removed too");
     kernel.processes.pop();
     memory.follow(&round(&nq, &kernel, at(9)));
     assert_eq!(memory.followed.len(), 2, "it is not time yet");
@@ -218,17 +218,17 @@ fn memory_found_at_home_is_rarely_examined() {
         is_due
     };
     kernel.processes[0].1.touched = 64 << 20;
-    assert!(due(&mut memory, &mut kernel, 1, 150), "a quarter of it is away");
+    assert!(due(&mut memory, &mut kernel, 1, 150), "a quarter of the memory is away");
     assert!(due(&mut memory, &mut kernel, 2, 190));
     assert!((3..12).all(|second| !due(&mut memory, &mut kernel, second, 190)));
-    assert!(due(&mut memory, &mut kernel, 12, 190), "it is long ago");
+    assert!(due(&mut memory, &mut kernel, 12, 190), "the last sample is old");
     kernel.processes[0].1.touched = 71 << 20;
     assert!(!due(&mut memory, &mut kernel, 13, 190));
     kernel.processes[0].1.touched = 73 << 20;
     assert!(due(&mut memory, &mut kernel, 14, 190), "it has grown");
     assert!(!due(&mut memory, &mut kernel, 15, 190));
     kernel.processes[0].1.touched = u64::MAX;
-    assert!(due(&mut memory, &mut kernel, 16, 190), "nobody knows how much it is");
+    assert!(due(&mut memory, &mut kernel, 16, 190), "the amount of memory is unknown");
     kernel.processes[0].1.touched = 73 << 20;
     due(&mut memory, &mut kernel, 17, 190);
     assert!(!due(&mut memory, &mut kernel, 18, 190));
@@ -250,7 +250,7 @@ fn a_process_bound_to_its_node_gets_its_memory_moved_and_no_hint() {
     let mut kernel =
         Fake { processes: vec![(7, process(0, 0))], task: everywhere(), ..Fake::default() };
     let decisions = considered(&mut memory, &nq, &mut kernel, 6);
-    assert_eq!(decisions.len(), 1, "it is said once: {decisions:?}");
+    assert_eq!(decisions.len(), 1, "it is logged once: {decisions:?}");
     assert!(
         decisions[0].what.starts_with(
             "stays on node 0, with 100 % of its memory away: it may not run on node 1"

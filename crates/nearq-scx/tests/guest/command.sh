@@ -93,7 +93,7 @@ $scx status >/tmp/out 2>&1
 [ $? = 2 ] && grep -q "not loaded" /tmp/out || fail "status after it was killed: $(cat /tmp/out)"
 echo "ok: killed, the kernel's own scheduler is back"
 
-# CPU 5 is offline when it begins, so that nobody knows its cache.
+# CPU 5 is offline when it begins, so that its cache is unknown.
 rest
 echo 0 >/sys/devices/system/cpu/cpu5/online
 $scx start --tellers everybody >/tmp/start 2>&1 &

@@ -1,4 +1,4 @@
-# Runs in a virtual machine of two nodes of four CPUs: homes that are told, and who inherits them. Each line `ok: WHAT` is a test that
+# Runs in a virtual machine of two nodes of four CPUs: homes that are told, and the tasks that inherit them. Each line `ok: WHAT` is a test that
 # passed; the last line says that it came to the end.
 . /job/common.sh
 nearq=/job/nearq

@@ -190,7 +190,7 @@ mod tests {
     fn refused(change: impl FnOnce(&mut Value)) -> String {
         let mut file = example();
         change(&mut file);
-        read(&file.to_string()).expect_err("a mistake")
+        read(&file.to_string()).expect_err("the file is invalid")
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
             }
         }
         let twice = example().to_string().replace("\"same_llc\"", "\"other_llc\"");
-        let text = read(&twice).expect_err("twice");
+        let text = read(&twice).expect_err("a field occurs twice");
         assert!(text.contains("duplicate field `other_llc`"), "{text}");
     }
 
@@ -291,7 +291,7 @@ mod tests {
             costs.retain(|cost, _| !["link_bandwidth", "same_llc"].contains(&cost.as_str()));
         });
         let expected = "no rule gives same_llc, link_bandwidth; give a value for each";
-        assert!(text.ends_with(expected), "a link nobody described is not made up: {text}");
+        assert!(text.ends_with(expected), "a link that is not described is not made up: {text}");
     }
 
     #[test]

@@ -102,8 +102,8 @@ mod tests {
             "the memory is the second's for 0.8 us"
         );
         assert_eq!(send(End::Memory(0), far, 0), 1_200_000, "third in the memory's queue");
-        assert_eq!(send(End::Memory(0), near, 10_000_000), 10_800_000, "all is free again");
+        assert_eq!(send(End::Memory(0), near, 10_000_000), 10_800_000, "everything is free again");
         assert_eq!(send(far, near, 20_000_000), 21_000_000);
-        assert_eq!(send(far, near, 20_500_000), 22_000_000, "behind the one before");
+        assert_eq!(send(far, near, 20_500_000), 22_000_000, "behind the transfer before");
     }
 }

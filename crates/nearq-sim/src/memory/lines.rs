@@ -193,15 +193,15 @@ mod tests {
         let hardware = Hardware::new(topology, &costs);
         let mut memory = Lines::default();
         let mut go = |cpu, access, now| memory.access(4096, cpu, access, now, &hardware, &costs).1;
-        assert_eq!(go(0, Access::Write, 0), costs.memory, "nobody had it");
+        assert_eq!(go(0, Access::Write, 0), costs.memory, "no cache had it");
         assert_eq!(go(0, Access::ReadModifyWrite, 1000), costs.own_line + costs.read_modify_write);
         assert_eq!(go(1, Access::Read, 1000), costs.same_llc);
-        assert_eq!(go(1, Access::Read, 2000), costs.own_line, "has a copy now");
+        assert_eq!(go(1, Access::Read, 2000), costs.own_line, "the reader has a copy now");
         assert_eq!(go(2, Access::Read, 2000), costs.other_llc);
         assert_eq!(
             go(0, Access::Write, 3000),
             costs.other_llc,
-            "the copies must go, the farthest counts"
+            "the copies are invalidated, and the farthest decides the cost"
         );
         assert_eq!(
             go(1, Access::Write, 3000),

@@ -108,13 +108,13 @@ fn sweeping_costs_the_same_as_reading() {
 #[test]
 fn pages_are_placed_by_the_policy_of_the_touching_thread() {
     run(MACHINE, &costs(), || {
-        Sim::set_memory_policy(&MemoryPolicy::Preferred(1)).expect("there is one");
+        Sim::set_memory_policy(&MemoryPolicy::Preferred(1)).expect("it exists");
         go_to(0);
         let mut block = buffer(64 * MIB);
         each(&mut block, 200_000);
         close(each(&mut block, 1_000_000), expected(1.0 / 16.0, costs().memory_other_package));
         // A move shows at once.
-        Sim::bind_memory(&block, &MemoryPolicy::Preferred(0), true).expect("there is one");
+        Sim::bind_memory(&block, &MemoryPolicy::Preferred(0), true).expect("it exists");
         each(&mut block, 200_000);
         close(each(&mut block, 1_000_000), expected(1.0 / 16.0, costs().memory));
     });
@@ -149,8 +149,9 @@ fn two_threads_that_share_a_cpu_wait_as_long_as_they_run() {
         let second = Duration::from_secs(1);
         let threads = [(); 2].map(|()| spawn_on(1, move || Sim::charge(second)));
         Sim::sleep(second);
-        let [a, b] = [0, 1]
-            .map(|at: usize| Sim::thread_statistics(threads[at].thread()).expect("it is at work"));
+        let [a, b] = [0, 1].map(|at: usize| {
+            Sim::thread_statistics(threads[at].thread()).expect("the thread is running")
+        });
         assert_eq!((a.cpu, b.cpu), (1, 1));
         for one in [a, b] {
             let (ran, waited) = (one.ran.as_secs_f64(), one.waited.as_secs_f64());
@@ -165,7 +166,7 @@ fn two_threads_that_share_a_cpu_wait_as_long_as_they_run() {
         assert!(cpus[0].ran < Duration::from_millis(1), "{:?}", cpus[0]);
         // A wait counts for the CPU on which it began, wherever it ends.
         let here = CpuSet::single(0);
-        Sim::set_affinity(threads[0].thread(), &here).expect("it is at work");
+        Sim::set_affinity(threads[0].thread(), &here).expect("the thread is running");
         threads.into_iter().for_each(Sim::join);
         let waited: Duration = Sim::cpu_statistics().iter().map(|cpu| cpu.waited).sum();
         assert!((0.48..0.56).contains(&(waited.as_secs_f64() / 2.0)), "{waited:?}");

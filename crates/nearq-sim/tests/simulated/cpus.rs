@@ -24,7 +24,7 @@ fn two_busy_cpus_of_a_core_each_run_at_their_share() {
             Sim::join(spawn_on(cpu, || compute(62 * MILLISECOND)));
             Sim::now() - start
         };
-        Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("there is one");
+        Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("the CPU exists");
         let alone = took("0");
         let busy = spawn_on("1", || compute(Duration::from_secs(1)));
         Sim::sleep(MILLISECOND);
@@ -42,7 +42,7 @@ fn two_busy_cpus_of_a_core_each_run_at_their_share() {
 #[test]
 fn a_sibling_that_comes_and_goes_changes_the_speed_to_the_nanosecond() {
     let outcome = on("core:2 pu:2", || {
-        Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("there is one");
+        Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("the CPU exists");
         let long = spawn_on("0", || {
             Sim::sleep(MILLISECOND);
             let start = Sim::now();
@@ -70,7 +70,7 @@ fn a_sibling_that_comes_and_goes_changes_the_speed_to_the_nanosecond() {
 fn a_busy_sibling_slows_a_computation_exactly() {
     // The sibling changes 999 times in the middle of one piece: what is lost is 38 % of its busy time, in all.
     let lost = on("core:2 pu:2", || {
-        Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("there is one");
+        Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("the CPU exists");
         let busy = Arc::new(Mutex::<u64, Sim>::new_in(0));
         let shared = Arc::clone(&busy);
         let beside = spawn_on("1", move || {
@@ -111,7 +111,7 @@ fn slow_cores_work_in_proportion_to_their_capacity() {
         .jitter(false)
         .run(|| {
             let took = |cpu: &str| {
-                Sim::set_affinity(Sim::current_thread(), &cpus(cpu)).expect("there is one");
+                Sim::set_affinity(Sim::current_thread(), &cpus(cpu)).expect("the CPU exists");
                 let start = Sim::now();
                 compute(MILLISECOND);
                 (Sim::now() - start).as_nanos() as u64 - Costs::DEFAULT.clock
@@ -193,7 +193,7 @@ fn threads_leave_a_cpu_that_goes_offline() {
             assert_eq!(
                 Sim::affinity(Sim::current_thread()),
                 Ok(cpus("0-1,3")),
-                "one that may run nowhere else may run everywhere"
+                "a thread with no allowed CPU left may run on all"
             );
         });
         Sim::sleep(2 * MILLISECOND);
@@ -211,7 +211,7 @@ fn threads_leave_a_cpu_that_goes_offline() {
         let took = Sim::now() - start;
         assert!(
             took > Duration::from_millis(70),
-            "one CPU is left for all but one of them: {took:?}"
+            "all but one of the threads share one CPU: {took:?}"
         );
         Sim::set_online(2, true).expect("it is back");
         Sim::join(spawn_on("2", || assert_eq!(Sim::current_cpu(), 2)));
@@ -224,9 +224,10 @@ fn threads_leave_a_cpu_that_goes_offline() {
 fn the_caller_leaves_an_offline_cpu_and_the_last_cpu_stays() {
     on("core:2", || {
         let here = Sim::current_cpu();
-        Sim::set_online(here, false).expect("the other one stays");
+        Sim::set_online(here, false).expect("the other CPU stays online");
         assert_ne!(Sim::current_cpu(), here);
-        let refused = Sim::set_online(Sim::current_cpu(), false).expect_err("the last one");
+        let refused =
+            Sim::set_online(Sim::current_cpu(), false).expect_err("the last CPU stays online");
         assert_eq!(refused.errno(), 16);
         assert_eq!(Sim::set_online(7, true).expect_err("there is none").errno(), 22);
         compute(MILLISECOND);

@@ -28,7 +28,7 @@ fn program() -> u64 {
                     }
                 }
             };
-            Sim::spawn(ThreadSpec::default(), main).expect("room")
+            Sim::spawn(ThreadSpec::default(), main).expect("a free slot")
         })
         .collect();
     threads.into_iter().for_each(Sim::join);
@@ -60,7 +60,7 @@ fn the_same_seed_gives_the_same_trace() {
         assert_eq!(
             (first.trace_hash, silent.trace.len()),
             (silent.trace_hash, 0),
-            "the level does not count"
+            "the trace level does not change the hash"
         );
         assert_eq!(first.expect(), 12 * (0..30).sum::<u64>());
     }
@@ -108,13 +108,14 @@ fn print_the_hash() {
 fn another_process_with_another_environment_gives_the_same_trace() {
     let here = hashes();
     for length in [0, 1000, 7777] {
-        let child = std::process::Command::new(std::env::current_exe().expect("we run"))
-            .args(["--ignored", "--exact", "determinism::print_the_hash", "--nocapture"])
-            // A longer environment and argument list move stacks and heaps.
-            .env("NEARQ_TEST_PADDING", "x".repeat(length))
-            .arg("z".repeat(length / 3))
-            .output()
-            .expect("the test binary runs");
+        let child =
+            std::process::Command::new(std::env::current_exe().expect("this test program exists"))
+                .args(["--ignored", "--exact", "determinism::print_the_hash", "--nocapture"])
+                // A longer environment and argument list move stacks and heaps.
+                .env("NEARQ_TEST_PADDING", "x".repeat(length))
+                .arg("z".repeat(length / 3))
+                .output()
+                .expect("the test binary runs");
         let output = String::from_utf8_lossy(&child.stdout);
         assert!(output.contains(&here), "{here} is not in {output}");
     }

@@ -55,7 +55,7 @@ fn a_line_that_is_written_steadily_costs_its_readers_a_transfer_each() {
             assert_eq!(took(|| assert_eq!(word.load(Ordering::Relaxed), round)), c.own_line);
         }
         assert_eq!(reads, 10 * c.other_llc);
-        assert_eq!(writes, c.memory + 9 * c.other_llc, "the copies must go");
+        assert_eq!(writes, c.memory + 9 * c.other_llc, "the copies are invalidated");
         // A failed exchange takes the line as well.
         go_to(2);
         let failed = took(|| {

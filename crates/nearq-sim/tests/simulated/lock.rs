@@ -28,12 +28,12 @@ fn contend(threads: u32, rounds: u32) -> (u32, u32) {
                     // SAFETY: valid for as long as `seen`; under the mutex, and the references are gone before it is given back.
                     let (before, after) = unsafe { &mut *seen.1.get() };
                     *after += 1;
-                    assert_eq!(before, after, "two threads were inside");
+                    assert_eq!(before, after, "two threads held the lock");
                     drop(guard);
                     compute(Duration::from_nanos(u64::from(round % 5) * 500));
                 }
             };
-            Sim::spawn(ThreadSpec::default(), main).expect("room")
+            Sim::spawn(ThreadSpec::default(), main).expect("a free slot")
         })
         .collect();
     all.into_iter().for_each(Sim::join);
@@ -77,7 +77,7 @@ fn a_panic_releases_the_mutex() {
         });
         Sim::sleep(Duration::from_micros(100));
         *mutex.lock() += 1;
-        Sim::join(thread.expect("room"));
+        Sim::join(thread.expect("a free slot"));
         *mutex.lock()
     });
     assert_eq!((outcome.panics.len(), outcome.result), (1, Some(1)));
@@ -101,7 +101,7 @@ fn ping_pong_takes_the_sum_of_its_parts() {
             parkers[0].park(None);
         }
         let took = Sim::now() - start;
-        Sim::join(thread.expect("room"));
+        Sim::join(thread.expect("a free slot"));
         took
     });
     let took = took.expect().as_nanos() as u64 / ROUNDS;

@@ -36,7 +36,7 @@ fn use_it(mutex: &Mutex<(u32, u32), Sim>) {
     pair.0 += 1;
     compute(Duration::from_micros(2));
     pair.1 += 1;
-    assert_eq!(pair.0, pair.1, "two threads were inside");
+    assert_eq!(pair.0, pair.1, "two threads held the lock");
 }
 
 /// Makes two threads wait for each of the mutexes, so that one of them has the other one behind it.
@@ -104,7 +104,7 @@ fn mutexes_beyond_the_slab_stay_plain_and_work() {
         two_wait_for_each(&scene, 0..PLACES + FURTHER);
         assert_eq!(bound(), PLACES + FURTHER);
         let used = Snapshot::of_process_in::<Sim>().mutexes.len();
-        assert!(used < 1100, "{used} mutexes that no thread waits for have places");
+        assert!(used < 1100, "{used} mutexes that no thread waits for use the slab");
 
         // Queues that are left in mutexes take all places.
         drop(scene);

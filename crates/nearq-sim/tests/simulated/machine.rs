@@ -63,9 +63,10 @@ fn threads_of_one_cpu_share_it_by_weight() {
                 *cell[at].lock() = Some(Sim::current_thread());
                 compute(Duration::from_secs(10));
             })
-            .expect("room");
+            .expect("a free slot");
         }
-        Sim::set_scheduling(Sim::current_thread(), SchedPolicy::Normal, -20, None).expect("ours");
+        Sim::set_scheduling(Sim::current_thread(), SchedPolicy::Normal, -20, None)
+            .expect("the scheduling may be set");
         Sim::sleep(Duration::from_secs(4));
         let times = [0, 1].map(|at| {
             Sim::cpu_time(cell[at].lock().expect("has run")).expect("alive").as_secs_f64()
@@ -94,7 +95,7 @@ fn a_heavier_thread_interrupts_when_it_wakes_up() {
                 assert!(worst > Duration::ZERO);
                 Sim::warn(&worst.as_micros().to_string());
             });
-            Sim::join(sleeper.expect("room"));
+            Sim::join(sleeper.expect("a free slot"));
         })
         .warnings[0]
             .parse::<u64>()
@@ -260,7 +261,7 @@ fn a_deadlock_report_names_the_waiting_threads() {
         let handle = Sim::spawn(spec, move || {
             Sim::wait(&shared, 7, None);
         });
-        Sim::join(handle.expect("room"));
+        Sim::join(handle.expect("a free slot"));
     });
     assert_eq!((outcome.ending, outcome.result), (Ending::Deadlock, None));
     assert_eq!(outcome.unfinished.len(), 2);
@@ -301,15 +302,15 @@ fn panics_are_reported_and_other_threads_continue() {
     let outcome = on("core:2", || {
         let spec = ThreadSpec { name: "bad".into(), ..ThreadSpec::default() };
         let handle = Sim::spawn(spec, || std::panic::resume_unwind(Box::new("on purpose")));
-        Sim::join(handle.expect("room"));
+        Sim::join(handle.expect("a free slot"));
         5
     });
     assert_eq!((outcome.ending, outcome.result), (Ending::Returned, Some(5)));
     assert_eq!(outcome.panics[0].to_string(), "thread 2 \"bad\" panicked: on purpose");
     let outcome: Outcome<()> =
-        on("core:2", || std::panic::resume_unwind(Box::new(String::from("main too"))));
+        on("core:2", || std::panic::resume_unwind(Box::new(String::from("the main thread too"))));
     assert_eq!((outcome.ending, outcome.result), (Ending::Returned, None));
-    assert_eq!(outcome.panics[0].message, "main too");
+    assert_eq!(outcome.panics[0].message, "the main thread too");
 }
 
 #[test]
@@ -352,7 +353,7 @@ fn slots_settings_and_ids_belong_to_the_caller() {
         assert_eq!(Sim::nice(Sim::current_thread()), Ok(0));
     });
     outcome.expect();
-    assert!(Sim::slot().is_null(), "outside of a simulation there is none");
+    assert!(Sim::slot().is_null(), "there is none outside a simulation");
 }
 
 #[test]

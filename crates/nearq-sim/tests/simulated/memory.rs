@@ -52,7 +52,11 @@ fn every_distance_has_its_price() {
         go_to(0);
         let first = took(|| Sim::write(&mut block));
         assert_eq!(first, 16 * c.page_fault + from_latency(size, c.memory));
-        assert_eq!(took(|| Sim::write(&mut block)), at_rate(size, c.l2_stream), "it is here");
+        assert_eq!(
+            took(|| Sim::write(&mut block)),
+            at_rate(size, c.l2_stream),
+            "the data is in the local cache"
+        );
         let from = |cpu| {
             go_to(cpu);
             (took(|| Sim::read(&block)), took(|| Sim::read(&block)))
@@ -303,8 +307,8 @@ fn a_long_read_lets_other_threads_run() {
             place.store(nanoseconds(Sim::now() - wanted), Ordering::Relaxed);
         });
         Sim::read(&block);
-        assert!(Sim::now() > wanted + Duration::from_millis(1), "it was not over anyway");
-        Sim::join(urgent.expect("room"));
+        assert!(Sim::now() > wanted + Duration::from_millis(1), "the read lasts longer than that");
+        Sim::join(urgent.expect("a free slot"));
         let late = late.load(Ordering::Relaxed);
         assert!(late < 3_000, "{late} ns late");
     });
@@ -312,7 +316,7 @@ fn a_long_read_lets_other_threads_run() {
 
 fn residency(range: &[u8]) -> Vec<usize> {
     let Residency { mut pages, absent, page_size, .. } =
-        Sim::residency(range, usize::MAX).expect("works");
+        Sim::residency(range, usize::MAX).expect("the call succeeds");
     assert_eq!(page_size, PAGE);
     pages.push(absent);
     pages
@@ -342,7 +346,11 @@ fn pages_are_placed_by_first_touch_or_by_policy() {
         assert_eq!(touch(MemoryPolicy::Preferred(1)), [0, 6, 0, 0, 0]);
         assert_eq!(touch(MemoryPolicy::Bind(vec![0, 2])), [0, 0, 6, 0, 0], "2 is nearer to 3");
         assert_eq!(touch(MemoryPolicy::Interleave(vec![0, 1, 3])), [2, 2, 0, 2, 0]);
-        assert_eq!(touch(MemoryPolicy::Bind(vec![1, 77])), [0, 6, 0, 0, 0], "what exists counts");
+        assert_eq!(
+            touch(MemoryPolicy::Bind(vec![1, 77])),
+            [0, 6, 0, 0, 0],
+            "only existing nodes count"
+        );
         for none in [MemoryPolicy::Preferred(4), MemoryPolicy::Interleave(vec![])] {
             let refused = Sim::set_memory_policy(&none).expect_err("no such node");
             assert_eq!(refused.errno(), 22);
@@ -380,7 +388,11 @@ fn ranges_have_policies_and_can_be_moved() {
         assert_eq!(call, c.system_call);
         assert_eq!(residency(&block), [8, 0, 0, 0, 8], "nothing is moved unless asked");
         Sim::read(&block);
-        assert_eq!(residency(&block), [10, 0, 0, 6, 0], "but what comes then obeys");
+        assert_eq!(
+            residency(&block),
+            [10, 0, 0, 6, 0],
+            "but pages touched later follow the policy"
+        );
         let moved =
             took(|| Sim::bind_memory(range, &MemoryPolicy::Preferred(3), true).expect("exists"));
         assert_eq!(moved, c.system_call + 6 * c.page_move);
@@ -390,10 +402,12 @@ fn ranges_have_policies_and_can_be_moved() {
         let page = &block[2 * PAGE..3 * PAGE];
         assert_eq!(took(|| Sim::read(page)), from_latency(PAGE, c.memory_other_package));
 
-        Sim::bind_memory(range, &MemoryPolicy::Interleave(vec![1, 2]), true).expect("exist");
+        Sim::bind_memory(range, &MemoryPolicy::Interleave(vec![1, 2]), true)
+            .expect("the nodes exist");
         assert_eq!(residency(&block), [4, 6, 6, 0, 0]);
         let again = took(|| {
-            Sim::bind_memory(range, &MemoryPolicy::Bind(vec![1, 2]), true).expect("exist");
+            Sim::bind_memory(range, &MemoryPolicy::Bind(vec![1, 2]), true)
+                .expect("the nodes exist");
         });
         assert_eq!(again, c.system_call, "all are where they may be");
         Sim::bind_memory(&block, &MemoryPolicy::Local, true).expect("always");
@@ -409,7 +423,7 @@ fn memory_returned_to_the_system_is_forgotten() {
     run("numa:2 core:2", &costs(), || {
         let c = costs();
         let pages = || {
-            let process = Sim::process(Sim::current_thread()).expect("we live");
+            let process = Sim::process(Sim::current_thread()).expect("the calling thread is alive");
             process.resident.iter().sum::<usize>()
         };
         assert_eq!(pages(), 0);
@@ -417,7 +431,7 @@ fn memory_returned_to_the_system_is_forgotten() {
         for _ in 0..3 {
             go_to(0);
             let mut block = buffer(64 * KIB);
-            assert_eq!(took(|| Sim::write(&mut block)), first, "as new");
+            assert_eq!(took(|| Sim::write(&mut block)), first, "as if it were new");
             Sim::bind_memory(&block, &MemoryPolicy::Preferred(1), false).expect("exists");
             assert_eq!(pages(), 16);
         }
@@ -463,7 +477,7 @@ fn blocks(fragments: bool) -> (u64, Instant) {
                         }
                     }
                 })
-                .expect("room")
+                .expect("a free slot")
             })
             .collect();
         threads.into_iter().for_each(Sim::join);
@@ -528,11 +542,12 @@ fn print_the_hash() {
 fn another_process_with_another_environment_gets_the_same_hash() {
     let here = format!("hash {:x}.", blocks(false).0);
     for length in [0, 7777] {
-        let child = std::process::Command::new(std::env::current_exe().expect("we run"))
-            .args(["--ignored", "--exact", "memory::print_the_hash", "--nocapture"])
-            .env("NEARQ_TEST_PADDING", "x".repeat(length))
-            .output()
-            .expect("the test binary runs");
+        let child =
+            std::process::Command::new(std::env::current_exe().expect("this test program exists"))
+                .args(["--ignored", "--exact", "memory::print_the_hash", "--nocapture"])
+                .env("NEARQ_TEST_PADDING", "x".repeat(length))
+                .output()
+                .expect("the test binary runs");
         let output = String::from_utf8_lossy(&child.stdout);
         assert!(output.contains(&here), "{here} is not in {output}");
     }

@@ -55,7 +55,7 @@ fn hammer(mode: Mode, threads: u32, rounds: u32) -> ((u32, u32), u32) {
                     // SAFETY: valid for as long as `seen`; under the mutex, and the references are gone before it is given back.
                     let (before, after) = unsafe { &mut *seen.1.get() };
                     *after += 1;
-                    assert_eq!(before, after, "two threads were inside");
+                    assert_eq!(before, after, "two threads held the lock");
                     match (index + round) % 16 {
                         5 => MutexGuard::unlock_fair(guard),
                         6 => MutexGuard::bump(&mut guard),
@@ -64,7 +64,7 @@ fn hammer(mode: Mode, threads: u32, rounds: u32) -> ((u32, u32), u32) {
                     compute(Duration::from_nanos(u64::from(round % 5) * 100));
                 }
             };
-            Sim::spawn(ThreadSpec::default(), main).expect("room")
+            Sim::spawn(ThreadSpec::default(), main).expect("a free slot")
         })
         .collect();
     all.into_iter().for_each(Sim::join);
@@ -134,7 +134,7 @@ fn the_mode_changes_while_threads_wait() {
                         Sim::sleep(Duration::from_micros(20));
                     }
                 };
-                Sim::spawn(ThreadSpec::default(), main).expect("room")
+                Sim::spawn(ThreadSpec::default(), main).expect("a free slot")
             };
             let outcome = hammer(MODES[seed as usize % 4], 20, 64);
             stop.store(1, Ordering::Relaxed);
@@ -286,7 +286,8 @@ fn rate(mode: Mode, threads: usize, seed: u64) -> f64 {
                         compute(Duration::from_nanos(100));
                     }
                 };
-                Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main).expect("room")
+                Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main)
+                    .expect("a free slot")
             })
             .collect();
         all.into_iter().for_each(Sim::join);

@@ -36,12 +36,12 @@ fn hammer(threads: u32, rounds: u32) -> (u32, u32) {
                     // SAFETY: valid for as long as `seen`; under the lock, and the references are gone before it is given back.
                     let (before, after) = unsafe { &mut *seen.1.get() };
                     *after += 1;
-                    assert_eq!(before, after, "two threads were inside");
+                    assert_eq!(before, after, "two threads held the lock");
                     drop(guard);
                     compute(Duration::from_nanos(u64::from(round % 5) * 100));
                 }
             };
-            Sim::spawn(ThreadSpec::default(), main).expect("room")
+            Sim::spawn(ThreadSpec::default(), main).expect("a free slot")
         })
         .collect();
     got.into_iter().for_each(Sim::join);
@@ -101,7 +101,7 @@ fn first_come_first_served() {
                 let lock = Arc::clone(&lock);
                 let thread = Sim::spawn(ThreadSpec::default(), move || lock.lock().push(index));
                 Sim::sleep(Duration::from_millis(1));
-                thread.expect("room")
+                thread.expect("a free slot")
             })
             .collect();
         drop(guard);

@@ -28,7 +28,7 @@ fn run<R: 'static>(main: impl FnOnce() -> R + 'static) -> R {
 }
 
 fn me() -> ProcessInfo {
-    Sim::process(Sim::current_thread()).expect("we live")
+    Sim::process(Sim::current_thread()).expect("the calling thread is alive")
 }
 
 fn block(pages: usize) -> Box<[u8]> {
@@ -44,7 +44,7 @@ fn the_first_process_owns_the_threads_that_it_starts() {
             let inside = me();
             assert_eq!((inside.id, inside.threads), (1, 2));
         });
-        Sim::join(thread.expect("room"));
+        Sim::join(thread.expect("a free slot"));
         assert_eq!(me().threads, 1);
     });
 }
@@ -73,13 +73,13 @@ fn a_forked_process_inherits_settings_and_is_independent() {
             compute(MILLISECOND / 2);
             *shared_info.lock() = Some(me());
             drop(child_block);
-            Sim::join(helper.expect("room"));
+            Sim::join(helper.expect("a free slot"));
             assert_eq!(me().resident, [0, 0]);
         })
-        .expect("room");
+        .expect("a free slot");
         assert_eq!(Sim::now() - start, Duration::from_nanos(Costs::DEFAULT.fork));
         assert_eq!(child.id(), 2);
-        assert_eq!(me().threads, 1, "the child's are its own");
+        assert_eq!(me().threads, 1, "threads of the child do not count here");
         Sim::wait_process(child);
         assert!(Sim::now() - start > MILLISECOND, "both threads have ended");
         let info = info.lock().take().expect("the child has run");
@@ -90,7 +90,7 @@ fn a_forked_process_inherits_settings_and_is_independent() {
         let start = Sim::now();
         Sim::wait_process(child);
         assert_eq!(Sim::now() - start, Duration::from_nanos(Costs::DEFAULT.system_call));
-        let next = Sim::fork("next", || ()).expect("room");
+        let next = Sim::fork("next", || ()).expect("a free slot");
         assert_eq!(next.id(), 3);
         Sim::wait_process(next);
     });
@@ -108,7 +108,7 @@ fn the_scheduling_class_is_inherited_by_a_fork() {
                 compute(20 * MILLISECOND);
                 ended.lock().push(name);
             })
-            .expect("room")
+            .expect("a free slot")
         };
         let set = |policy| {
             Sim::set_scheduling(Sim::current_thread(), policy, 0, None).expect("allowed");
@@ -119,7 +119,7 @@ fn the_scheduling_class_is_inherited_by_a_fork() {
         let normal = fork("normal");
         Sim::wait_process(idle);
         Sim::wait_process(normal);
-        assert_eq!(*ended.lock(), ["normal", "idle"], "what came first had to wait");
+        assert_eq!(*ended.lock(), ["normal", "idle"], "the earlier thread waited");
     });
 }
 
@@ -136,19 +136,19 @@ fn exec_discards_the_state_of_the_program() {
             Sim::bind_memory(&old[..2 * PAGE], &MemoryPolicy::Preferred(0), true).expect("exists");
             assert_eq!(me().resident, [2, 2]);
             let start = Sim::now();
-            Sim::exec("compiler").expect("alone");
+            Sim::exec("compiler").expect("the process has one thread");
             let took = Sim::now() - start;
             assert!(took >= Duration::from_nanos(Costs::DEFAULT.exec), "{took:?}");
             let now = me();
             assert_eq!((now.id, now.name.as_str(), now.threads), (2, "compiler", 1));
             assert_eq!(now.resident, [0, 0]);
             assert!(Sim::slot().is_null());
-            assert_eq!(Sim::nice(thread), Ok(5), "that stays");
+            assert_eq!(Sim::nice(thread), Ok(5), "this stays");
             // Its ranges are forgotten like its pages; the policy of the thread stays.
             Sim::read(&old);
             assert_eq!(me().resident, [0, 4]);
         })
-        .expect("room");
+        .expect("a free slot");
         Sim::wait_process(child);
     });
 }
@@ -162,7 +162,7 @@ fn exec_is_refused_beside_other_threads() {
             Sim::spawn(ThreadSpec::default(), move || {
                 parker.park(None);
             })
-            .expect("room")
+            .expect("a free slot")
         };
         let refused = Sim::exec("other").expect_err("one thread is left");
         assert_eq!(refused.errno(), 16);
@@ -179,7 +179,7 @@ fn exec_is_refused_beside_other_threads() {
 fn exec_moves_off_a_crowded_cpu() {
     run(|| {
         let start = Sim::now();
-        let all = Sim::affinity(Sim::current_thread()).expect("we live");
+        let all = Sim::affinity(Sim::current_thread()).expect("the calling thread is alive");
         let one: CpuSet = "0".parse().expect("a CPU list");
         Sim::set_affinity(Sim::current_thread(), &one).expect("it exists");
         let children: Vec<_> = (0..4)
@@ -187,15 +187,15 @@ fn exec_moves_off_a_crowded_cpu() {
                 let all = all.clone();
                 Sim::fork("job", move || {
                     Sim::set_affinity(Sim::current_thread(), &all).expect("all");
-                    Sim::exec("job").expect("alone");
+                    Sim::exec("job").expect("the process has one thread");
                     compute(20 * MILLISECOND);
                 })
-                .expect("room")
+                .expect("a free slot")
             })
             .collect();
         children.into_iter().for_each(Sim::wait_process);
         let took = Sim::now() - start;
-        assert!(took < 26 * MILLISECOND, "each has found a CPU of its own: {took:?}");
+        assert!(took < 26 * MILLISECOND, "each process runs on its own CPU: {took:?}");
     });
 }
 
@@ -213,10 +213,10 @@ fn the_pages_of_a_process_are_freed_with_it_and_can_be_moved() {
                     .expect("exists");
                 assert_eq!(me().resident, [1, 5]);
             })
-            .expect("room")
+            .expect("a free slot")
         };
         Sim::wait_process(child);
-        assert_eq!(me().resident, [0, 0], "they counted for the child");
+        assert_eq!(me().resident, [0, 0], "the pages counted for the child");
         Sim::read(&shared);
         assert_eq!(me().resident.iter().sum::<usize>(), 8);
     });
@@ -225,7 +225,7 @@ fn the_pages_of_a_process_are_freed_with_it_and_can_be_moved() {
 #[test]
 fn a_process_ends_when_its_first_function_returns() {
     let forever = || {
-        Sim::fork("daemon", || Sim::sleep(Duration::from_hours(1))).expect("room");
+        Sim::fork("daemon", || Sim::sleep(Duration::from_hours(1))).expect("a free slot");
         compute(MILLISECOND);
     };
     let outcome = try_run(forever);
@@ -237,7 +237,7 @@ fn a_process_ends_when_its_first_function_returns() {
         let child = Sim::fork("stuck", || {
             Parker::<Sim>::new().park(None);
         })
-        .expect("room");
+        .expect("a free slot");
         Sim::wait_process(child);
     });
     assert_eq!(outcome.ending, Ending::Deadlock);
@@ -251,7 +251,7 @@ fn an_ended_thread_has_no_process() {
         let place = Arc::clone(&gone);
         let thread =
             Sim::spawn(ThreadSpec::default(), move || *place.lock() = Some(Sim::current_thread()));
-        Sim::join(thread.expect("room"));
+        Sim::join(thread.expect("a free slot"));
         let gone = gone.lock().take().expect("it has run");
         assert_eq!(Sim::process(gone).map_err(|refused| refused.errno()), Err(3));
     });
@@ -267,13 +267,13 @@ fn many_processes_run_in_sequence_and_in_parallel() {
                     .map(|_| {
                         let done = Arc::clone(&done);
                         Sim::fork("job", move || {
-                            Sim::exec("cc").expect("alone");
+                            Sim::exec("cc").expect("the process has one thread");
                             let mut object = block(20);
                             Sim::write(&mut object);
                             compute(MILLISECOND / 10);
                             done.fetch_add(1, Ordering::Relaxed);
                         })
-                        .expect("room")
+                        .expect("a free slot")
                     })
                     .collect();
                 children.into_iter().for_each(Sim::wait_process);

@@ -55,7 +55,7 @@ fn new_threads_spread_over_nodes_and_caches() {
 fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
     // Node 0 is CPUs 0-3, full; the sleeper's CPU is 0.
     let (early, late) = on("numa:2 core:4", || {
-        Sim::set_affinity(Sim::current_thread(), &cpus("7")).expect("there is one");
+        Sim::set_affinity(Sim::current_thread(), &cpus("7")).expect("the CPU exists");
         let word = Arc::new(AtomicU32::new(0));
         let woken_at = Arc::new(AtomicU64::new(0));
         let (shared, at) = (Arc::clone(&word), Arc::clone(&woken_at));
@@ -89,7 +89,7 @@ fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
 /// where it wakes up.
 fn woken_near(hint: Option<usize>, busy: &'static str) -> (usize, usize, usize) {
     let (cpu, asked) = on("l3:2 core:3", move || {
-        Sim::set_affinity(Sim::current_thread(), &cpus("5")).expect("there is one");
+        Sim::set_affinity(Sim::current_thread(), &cpus("5")).expect("the CPU exists");
         let word = Arc::new(AtomicU32::new(0));
         let (shared, at) = (Arc::clone(&word), Arc::new(AtomicU64::new(0)));
         let stored = Arc::clone(&at);
@@ -107,11 +107,11 @@ fn woken_near(hint: Option<usize>, busy: &'static str) -> (usize, usize, usize) 
             let _runs_on = spawn_on(cpu, || compute(Duration::from_secs(1)));
         }
         Sim::sleep(MILLISECOND);
-        let before = Sim::wake_cpu(thread).expect("it lives");
+        let before = Sim::wake_cpu(thread).expect("it is alive");
         if let Some(cpu) = hint {
-            Sim::set_wake_cpu(thread, cpu).expect("it lives");
+            Sim::set_wake_cpu(thread, cpu).expect("it is alive");
         }
-        let hinted = Sim::wake_cpu(thread).expect("it lives");
+        let hinted = Sim::wake_cpu(thread).expect("it is alive");
         word.store(1, Ordering::Relaxed);
         Sim::wake(&raw const *word, 1);
         Sim::sleep(100 * MICROSECOND);
@@ -124,7 +124,7 @@ fn woken_near(hint: Option<usize>, busy: &'static str) -> (usize, usize, usize) 
 #[test]
 fn a_thread_wakes_up_near_its_hinted_cpu() {
     assert_eq!(woken_near(None, ""), (0, 0, 0), "its own CPU");
-    assert_eq!(woken_near(Some(3), ""), (0, 3, 3), "the one that it was told");
+    assert_eq!(woken_near(Some(3), ""), (0, 3, 3), "the hinted CPU");
     assert_eq!(woken_near(Some(3), "3"), (0, 3, 4), "an idle one under the same cache");
     assert_eq!(woken_near(None, "0"), (0, 0, 1), "as without a hint");
 }
@@ -150,10 +150,10 @@ fn a_hint_counts_once_and_must_be_valid() {
             Sim::sleep(MILLISECOND);
         };
         // It may not run on the CPU of the hint: it runs where it may, and the hint is used up.
-        Sim::set_affinity(thread, &cpus("0-1")).expect("it lives");
+        Sim::set_affinity(thread, &cpus("0-1")).expect("it is alive");
         Sim::set_wake_cpu(thread, 3).expect("the machine has the CPU");
         wake(1);
-        assert!(Sim::wake_cpu(thread).expect("it lives") < 2);
+        assert!(Sim::wake_cpu(thread).expect("it is alive") < 2);
         assert!(Sim::set_wake_cpu(thread, 4).unwrap_err().to_string().contains("CPU 4"));
         wake(2);
         wake(3);
@@ -172,7 +172,7 @@ fn a_woken_thread_prefers_an_idle_core_of_its_cache_then_of_its_node() {
         simulation
             .scheduler(fair)
             .run(move || {
-                Sim::set_affinity(Sim::current_thread(), &cpus("15")).expect("there is one");
+                Sim::set_affinity(Sim::current_thread(), &cpus("15")).expect("the CPU exists");
                 let word = Arc::new(AtomicU32::new(0));
                 let shared = Arc::clone(&word);
                 let sleeper = spawn_on("0", move || {
@@ -212,7 +212,7 @@ fn a_briefly_idle_cpu_does_not_search_far() {
     // takes it (256 - 32) * 200 ns. As an idle CPU it also balances at a tick every 256 ms, so that does not count.
     let helped = |pause: Duration| {
         on("numa:8 core:32", move || {
-            Sim::set_affinity(Sim::current_thread(), &cpus("255")).expect("there is one");
+            Sim::set_affinity(Sim::current_thread(), &cpus("255")).expect("the CPU exists");
             let seen = Arc::new(AtomicU32::new(0));
             spawn_on("0", move || {
                 loop {
@@ -242,8 +242,8 @@ fn a_briefly_idle_cpu_does_not_search_far() {
         })
         .expect()
     };
-    assert_eq!(helped(300 * MICROSECOND), 1, "it has the time");
-    assert_eq!(helped(5 * MICROSECOND), 0, "it has not");
+    assert_eq!(helped(300 * MICROSECOND), 1, "it has enough idle time");
+    assert_eq!(helped(5 * MICROSECOND), 0, "it has too little idle time");
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn migrating_costs_the_sum_of_its_parts() {
     let took = on("core:2", || {
         let there = 1 - Sim::current_cpu();
         let start = Sim::now();
-        Sim::set_affinity(Sim::current_thread(), &CpuSet::single(there)).expect("there is one");
+        Sim::set_affinity(Sim::current_thread(), &CpuSet::single(there)).expect("the CPU exists");
         Sim::now() - start
     })
     .expect();
@@ -300,7 +300,7 @@ fn migrating_costs_the_sum_of_its_parts() {
 fn an_idle_node_pulls_waiting_threads_within_its_interval() {
     // Twelve threads are born on one node of six CPUs; then they may run anywhere.
     let spread = on("numa:2 core:6", || {
-        Sim::set_affinity(Sim::current_thread(), &cpus("0")).expect("there is one");
+        Sim::set_affinity(Sim::current_thread(), &cpus("0")).expect("the CPU exists");
         let seen = Arc::new((0..12).map(|_| AtomicU64::new(99)).collect::<Vec<_>>());
         let threads: Vec<_> = (0..12)
             .map(|at| {
@@ -358,7 +358,7 @@ fn threads_are_balanced_by_weight_too() {
     let share = on("core:2", || {
         let heavy = spawn(|| {
             Sim::set_scheduling(Sim::current_thread(), SchedPolicy::Normal, -10, None)
-                .expect("ours");
+                .expect("the scheduling may be set");
             compute(Duration::from_secs(2));
         });
         let light: Vec<_> = (0..3).map(|_| spawn(|| compute(Duration::from_secs(2)))).collect();
@@ -386,7 +386,7 @@ fn lateness(crowd: Scheduling, scheduling: Scheduling, busy: Duration) -> (Durat
                     }
                 };
                 let spec = ThreadSpec { scheduling: Some(crowd), ..ThreadSpec::default() };
-                Sim::spawn(spec, main).expect("room")
+                Sim::spawn(spec, main).expect("a free slot")
             })
             .collect();
         let (late, recorded) = {
@@ -402,7 +402,7 @@ fn lateness(crowd: Scheduling, scheduling: Scheduling, busy: Duration) -> (Durat
             }
         };
         let spec = ThreadSpec { scheduling: Some(scheduling), ..ThreadSpec::default() };
-        Sim::join(Sim::spawn(spec, main).expect("room"));
+        Sim::join(Sim::spawn(spec, main).expect("a free slot"));
         stop.store(1, Ordering::Relaxed);
         hogs.into_iter().for_each(Sim::join);
         let mut late = core::mem::take(&mut *recorded.lock());
@@ -423,13 +423,13 @@ fn a_short_slice_or_a_low_nice_value_gives_low_wake_up_latency() {
         lateness(normal(0, None), normal(nice, slice), 200 * MICROSECOND)
     };
     let usual = late(0, None);
-    assert!(usual.0 > MILLISECOND, "it waits for those that run at times: {usual:?}");
+    assert!(usual.0 > MILLISECOND, "it waits for running threads at times: {usual:?}");
     let short = late(0, Some(100 * MICROSECOND));
     assert!(short.0 < 50 * MICROSECOND, "with a short slice its deadline is the first: {short:?}");
     let long = late(0, Some(20 * MILLISECOND));
     assert!(long.1 > 100 * usual.1, "with a long one the last: {long:?}");
     let favoured = late(-20, None);
-    assert!(favoured.0 < 200 * MICROSECOND, "so it is by weight: {favoured:?}");
+    assert!(favoured.0 < 200 * MICROSECOND, "the same by weight: {favoured:?}");
 }
 
 #[test]
@@ -455,20 +455,21 @@ fn a_cpu_that_runs_only_the_idle_class_counts_as_idle_for_others() {
                 }
             };
             let spec = ThreadSpec { scheduling, affinity, ..ThreadSpec::default() };
-            Sim::spawn(spec, main).expect("room")
+            Sim::spawn(spec, main).expect("a free slot")
         };
         // Where a thread of each class wakes up after sleeping on CPU 0, on which an ordinary thread computes.
         let wakes = |scheduling| {
             let seen = Arc::new(AtomicU32::new(0));
             let recorded = Arc::clone(&seen);
             let main = move || {
-                Sim::set_affinity(Sim::current_thread(), &CpuSet::single(0)).expect("there is one");
+                Sim::set_affinity(Sim::current_thread(), &CpuSet::single(0))
+                    .expect("the CPU exists");
                 Sim::set_affinity(Sim::current_thread(), &CpuSet::all(2)).expect("there are two");
                 Sim::sleep(5 * MILLISECOND);
                 recorded.store(Sim::current_cpu() as u32, Ordering::Relaxed);
             };
             let handle = Sim::spawn(ThreadSpec { scheduling, ..ThreadSpec::default() }, main);
-            Sim::join(handle.expect("room"));
+            Sim::join(handle.expect("a free slot"));
             seen.load(Ordering::Relaxed)
         };
         let hogs = [spin(0, None), spin(1, idle)];
@@ -478,8 +479,8 @@ fn a_cpu_that_runs_only_the_idle_class_counts_as_idle_for_others() {
         seen
     })
     .expect();
-    assert_eq!(same, 0, "one of the idle class waits where it was");
-    assert_eq!(other, 1, "an ordinary thread goes where that class is");
+    assert_eq!(same, 0, "a thread of the idle class waits where it was");
+    assert_eq!(other, 1, "an ordinary thread moves to the CPU of the idle class");
 }
 
 #[test]
@@ -617,7 +618,7 @@ fn a_scheduler_can_give_threads_a_home() {
                         Sim::sleep(50 * MICROSECOND);
                     }
                 };
-                Sim::spawn(spec, main).expect("room")
+                Sim::spawn(spec, main).expect("a free slot")
             })
             .collect();
         threads.into_iter().for_each(Sim::join);

@@ -53,7 +53,11 @@ fn priorities_find_a_bug_of_depth_two_that_fair_schedules_never_show() {
                 let outcome = run();
                 let bug = !outcome.warnings.is_empty();
                 if bug {
-                    assert_eq!(run().trace_hash, outcome.trace_hash, "a seed is a replay");
+                    assert_eq!(
+                        run().trace_hash,
+                        outcome.trace_hash,
+                        "the same seed replays the run"
+                    );
                 }
                 assert!(outcome.expect());
                 bug

@@ -30,7 +30,7 @@ fn all(threads: usize, main: impl Fn(usize) + Clone + Send + 'static) {
     let threads: Vec<_> = (0..threads)
         .map(|at| {
             let main = main.clone();
-            Sim::spawn(ThreadSpec::default(), move || main(at)).expect("room")
+            Sim::spawn(ThreadSpec::default(), move || main(at)).expect("a free slot")
         })
         .collect();
     threads.into_iter().for_each(Sim::join);

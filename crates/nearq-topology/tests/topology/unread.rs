@@ -38,7 +38,7 @@ fn an_unreadable_file_is_reported_with_path_and_error_number() {
     let folder = Folder::machine("unread");
     assert!(read(&folder).is_whole());
     folder.remove(&format!("{CPUS}/cpu5/cache/index1/size"));
-    assert!(read(&folder).is_whole(), "what is not there is not unread");
+    assert!(read(&folder).is_whole(), "missing files do not count as unread");
     for file in ["cpu1/topology/core_cpus", "cpu2/topology/core_cpus", "cpu3/cache"] {
         damage(&folder, &format!("{CPUS}/{file}"), ELOOP);
     }
@@ -136,13 +136,16 @@ fn a_machine_that_is_read_in_part_does_not_replace_a_whole_one() {
         }
         folder.file(&format!("{CPUS}/online"), "0-6\n");
         assert_ne!(read(&folder).llcs().len(), 2, "alone it would be taken for another machine");
-        let kept = machine.reread(&folder.path, &set("0-6")).unwrap().expect("a CPU less");
+        let kept = machine
+            .reread(&folder.path, &set("0-6"))
+            .unwrap()
+            .expect("the set of CPUs has changed");
         assert_eq!(
             (kept.llcs(), kept.caches(), kept.online()),
             (machine.llcs(), machine.caches(), &set("0-6"))
         );
         assert_eq!(kept.is_whole(), errno == ELOOP);
-        let warning = kept.warning().expect("it is said");
+        let warning = kept.warning().expect("there is a warning");
         let what =
             ["cpu0/cache/index2/shared_cpu_map: ", "and 6 more", "what was known before stands"];
         assert!(what.iter().all(|part| warning.contains(part)), "{warning}");
@@ -153,7 +156,8 @@ fn a_machine_that_is_read_in_part_does_not_replace_a_whole_one() {
     for cpu in 0..7 {
         damage(&folder, &format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_map"), EIO);
     }
-    let kept = machine.reread(&folder.path, &set("0-6")).unwrap().expect("a CPU less");
+    let kept =
+        machine.reread(&folder.path, &set("0-6")).unwrap().expect("the set of CPUs has changed");
     for cpu in 0..7 {
         folder.remove(&cache.replace("cpu0", &format!("cpu{cpu}")));
         folder.file(
@@ -185,17 +189,18 @@ fn a_stand_in_machine_is_replaced_by_one_that_is_read_in_part() {
     let folder = Folder::machine("part-later");
     let error = Topology::from_sysfs(&folder.path.join("none")).unwrap_err();
     let stand_in = Topology::of_cpus(&set("0-7"), &error).unwrap();
-    let warning = stand_in.warning().expect("it is said");
+    let warning = stand_in.warning().expect("there is a warning");
     assert!(warning.contains("none: No such file or directory (os error 2)"), "{warning}");
     damage(&folder, &format!("{CPUS}/cpu3/topology/core_cpus"), ELOOP);
     let part = stand_in.reread(&folder.path, &set("0-7")).unwrap().expect("more is known");
     assert_eq!((&part, part.is_whole(), part.nodes().len()), (&read(&folder), false, 2));
-    let warning = part.warning().expect("it is said");
+    let warning = part.warning().expect("there is a warning");
     assert!(warning.contains("cpu3/topology/core_cpus: Too many levels"), "{warning}");
     // If there is no machine in a folder, the error says what should be there.
     let empty = Folder::new("no-machine");
     let error = Topology::from_sysfs(&empty.path).unwrap_err();
-    let warning = Topology::of_cpus(&set("0"), &error).unwrap().warning().expect("it is said");
+    let warning =
+        Topology::of_cpus(&set("0"), &error).unwrap().warning().expect("there is a warning");
     assert!(warning.contains("sys/devices/system/cpu: No such file or directory"), "{warning}");
 }
 

@@ -117,7 +117,7 @@ fn homes_are_chosen_at_fork_on_request() {
         lists.dedup();
         lists.len()
     };
-    assert_eq!(spread(&["choose=exec", "strict"]), 1, "a child lives where its parent lives");
+    assert_eq!(spread(&["choose=exec", "strict"]), 1, "a child has the home of its parent");
     assert_eq!(spread(&["choose=fork", "strict"]), 2);
 }
 
@@ -144,7 +144,11 @@ fn small_programs_choose_no_home_in_lazy_mode() {
     let (printed, complained) = text(&output);
     assert!(figure(&summary, "used") >= 1, "{printed}{complained}");
     let lists = lists(&printed);
-    assert_eq!(lists.last().map(Vec::len), Some(own_cpus()), "what it executes begins anew");
+    assert_eq!(
+        lists.last().map(Vec::len),
+        Some(own_cpus()),
+        "the program that it executes chooses again"
+    );
 }
 
 fn list_of_own_cpus() -> String {

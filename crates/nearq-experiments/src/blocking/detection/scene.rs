@@ -49,12 +49,14 @@ struct Gate {
 
 impl Gate {
     fn wait(&self) {
-        let open = self.open.lock().expect("nobody panics with it");
-        drop(self.opened.wait_while(open, |open| !*open).expect("nobody panics with it"));
+        let open = self.open.lock().expect("no thread panics while holding it");
+        drop(
+            self.opened.wait_while(open, |open| !*open).expect("no thread panics while holding it"),
+        );
     }
 
     fn open(&self) {
-        *self.open.lock().expect("nobody panics with it") = true;
+        *self.open.lock().expect("no thread panics while holding it") = true;
         self.opened.notify_all();
     }
 }

@@ -54,7 +54,7 @@ fn the_limit_reached_is_named_with_its_numbers() {
             "the control group's number of threads (pids.max) is reached (90 of 100)"
         ]
     );
-    assert_eq!(found.len(), 4, "those without a limit are left out: {found:?}");
+    assert_eq!(found.len(), 4, "groups without a limit are left out: {found:?}");
 }
 
 #[test]

@@ -15,7 +15,9 @@ fn privilege_is_given_up_for_the_thread_and_its_children_only() {
         let before = nice();
         let limit = give_up().unwrap();
         assert!(favour(-6).is_err(), "the privilege is gone");
-        thread::spawn(|| assert!(favour(-7).is_err(), "and not inherited")).join().unwrap();
+        thread::spawn(|| assert!(favour(-7).is_err(), "the privilege is not inherited"))
+            .join()
+            .unwrap();
         assert_eq!(nice(), before);
         drop(limit);
         if may {

@@ -46,6 +46,6 @@ fn the_curve_falls_from_all_to_the_worst() {
     assert!(curve.windows(2).all(|two| two[0].0 <= two[1].0 && two[0].1 > two[1].1));
     assert!(curve[0].1 > 0.9, "{:?}", curve[0]);
     let worst = curve.iter().filter(|(_, share)| *share < 20.5e-4).count();
-    assert_eq!(worst, TOP, "each of the worst is there");
+    assert_eq!(worst, TOP, "all of the worst samples are in the curve");
     assert!(Samples::default().curve().is_empty());
 }

@@ -35,7 +35,7 @@ fn time_is_charged_to_the_sampled_node_and_to_its_slot() {
     assert_eq!(report.returns.iter().copied().map(ms).collect::<Vec<_>>(), [230]);
     assert!(report.stray);
     let within = |from, to| report.within(from * MS, to * MS).map(ms);
-    assert_eq!(within(0, 100), [32, 0], "what came before it was settled is left out");
+    assert_eq!(within(0, 100), [32, 0], "time before the memory was settled is left out");
     assert_eq!(within(100, 200), [0, 30]);
     assert_eq!(within(0, 10_000), [62, 40]);
     assert_eq!(within(9_000, 10_000), [0, 0]);

@@ -46,7 +46,7 @@ fn ratios_are_those_within_a_run() {
     assert_eq!(
         (ratio(PTHREAD_ADAPTIVE, metric::ACQUISITIONS_RATIO), found(NUMA, metric::GAIN)),
         (None, None),
-        "they did not take part"
+        "they were left out"
     );
     assert_eq!(found(STD, metric::ACQUISITIONS_PER_SECOND).unwrap().max, 1200.0);
 }

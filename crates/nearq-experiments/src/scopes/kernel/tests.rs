@@ -96,8 +96,8 @@ fn strict_workers_stay_in_their_pod_and_others_do_not() {
         let (strict, ..) = places(placement(AffinityScope::Cache, true, false), cpu, 12, 2);
         assert!(strict.iter().all(|cpu| pod.contains(cpu)), "{pod:?}: {strict:?}");
         let (free, .., back) = places(placement(AffinityScope::Cache, false, false), cpu, 12, 2);
-        assert!(free.iter().any(|cpu| !pod.contains(cpu)), "the scheduler moves them");
-        assert!(back > 0, "those that were moved are brought back in the second round");
+        assert!(free.iter().any(|cpu| !pod.contains(cpu)), "the scheduler moves workers");
+        assert!(back > 0, "moved workers are brought back in the second round");
     }
 }
 
@@ -130,7 +130,11 @@ fn storm(placement: Placement, seed: u64) -> (usize, usize, u64) {
                     .map(|_| {
                         let (ran, inside) = (Arc::clone(&ran), AtomicU32::new(0));
                         queue.item(Box::new(move || {
-                            assert_eq!(inside.swap(1, Ordering::AcqRel), 0, "twice at once");
+                            assert_eq!(
+                                inside.swap(1, Ordering::AcqRel),
+                                0,
+                                "an item ran twice at once"
+                            );
                             compute(Duration::from_micros(30));
                             ran.fetch_add(1, Ordering::AcqRel);
                             inside.store(0, Ordering::Release);
@@ -226,7 +230,7 @@ fn nothing_is_lost_or_runs_twice_however_threads_interleave() {
             refused |= queued < 180;
         }
     }
-    assert!(refused, "some were queued still when their issuer came again");
+    assert!(refused, "some items were still queued at the next round of their issuer");
 }
 
 #[test]

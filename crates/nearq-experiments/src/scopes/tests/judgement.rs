@@ -44,7 +44,7 @@ fn the_documents_figures_meet_the_goals() {
         .iter()
         .map(|(scenario, row, gap)| (*scenario, row.trim_start_matches("kernel: "), *gap))
         .collect();
-    assert_eq!(named, expected, "the same is asked of the kernel's policy");
+    assert_eq!(named, expected, "the kernel's policy is judged by the same questions");
     assert_eq!(ours, expected);
     assert_eq!(judgements.len(), 2 * expected.len() + 3 * HELPED.len());
 }

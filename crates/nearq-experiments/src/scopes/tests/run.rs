@@ -23,7 +23,7 @@ fn short(store: impl Store<Linux> + 'static, duration: Duration) -> Result<Measu
 fn long_enough<S: Store<Linux> + 'static>(store: impl Fn() -> S) -> Measured {
     let durations = [60, 600, 6_000, 60_000].map(Duration::from_millis);
     let mut each = durations.into_iter().map(|duration| short(store(), duration).unwrap());
-    each.find(|measured| measured.throughput_mib_s > 0.0).expect("something comes round")
+    each.find(|measured| measured.throughput_mib_s > 0.0).expect("a run makes progress")
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn round_trip(lane: &mut dyn Lane, mailbox: &Mailbox<Linux>) {
 fn blocks_are_read_as_written_on_every_path() {
     let path = path("round-trip");
     let store = FileStore::open(&path, 8, 8).unwrap();
-    assert!(!path.exists(), "the file is gone from its folder at once");
+    assert!(!path.exists(), "the file is unlinked at once");
     let mailbox = Mailbox::new(4).unwrap();
     round_trip(&mut SynchronousLane { file: Arc::clone(&store.file) }, &mailbox);
     round_trip(&mut *store.lane(4..8, 4, mailbox.bell()).unwrap(), &mailbox);

@@ -186,7 +186,7 @@ mod tests {
     fn a_cpu_that_runs_only_the_idle_class_counts_as_idle() {
         let mut entities = [entity(IDLE_WEIGHT, 0), entity(IDLE_WEIGHT, 5), entity(15, 5)];
         let mut queue = Queue::default();
-        assert!(!queue.is_as_good_as_idle(&entities), "there is nobody");
+        assert!(!queue.is_as_good_as_idle(&entities), "no thread is there");
         queue.current = Some(0);
         assert!(queue.is_as_good_as_idle(&entities));
         queue.add(1, &mut entities[1]);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!((entities[0].virtual_time, queue.counted_to), (110, 250));
         assert_eq!(entities[0].until_deadline(), 800);
         queue.count(&mut entities, 200);
-        assert_eq!(entities[0].virtual_time, 110, "time does not run back");
+        assert_eq!(entities[0].virtual_time, 110, "time does not run backwards");
         assert_eq!(queue.virtual_time(&entities), 110);
     }
 }
