@@ -2,7 +2,7 @@
 //!
 //! The list is `.ci/mistakes`, whose head says how a mistake is written down. Each is planted in a copy of the checkout under the target
 //! directory. A mistake that the tests do not find fails the check, and so does one that cannot be planted any more or does not
-//! compile: then the list is to be brought up to date. Without the mistake the same tests must pass in that copy, or their failure says
+//! compile: then the list must be updated. Without the mistake the same tests must pass in that copy, or their failure says
 //! nothing.
 //!
 //! `.ci/variants` has mistakes of another kind: all are planted at once, each is active only in a program whose `NEARQ_VARIANT` names it,

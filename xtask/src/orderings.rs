@@ -3,7 +3,7 @@
 //! loom treats a `SeqCst` access as an acquire and release one (but a load misses no newer `SeqCst` write), and implements `SeqCst` fences.
 //! So the code has `P::model_fence()` where it relies on `SeqCst`: a fence in a model, nothing elsewhere. The fences of a file are removed
 //! when it is weakened. If no test finds the weakening of a file, the file relies on orderings that no model shows: `.ci/orderings` lists
-//! these files, each with what its orderings are for. A listed file whose weakening is found is to be taken off the list.
+//! these files, each with what its orderings are for. A listed file whose weakening is found must be removed from the list.
 //!
 //! A file without a fence of its own relies on the fences of other files, which stay when it is weakened. So no test is run for it, and it
 //! must be on the list.

@@ -15,9 +15,9 @@
  *   atomic operations. Everything else in it is a hint: read and written without order, and wrong for a moment without harm.
  * - A `struct nq_task` is touched only by the CPU that holds the task: the kernel calls the hooks of one task one at a time.
  * - A CPU that makes a task wait first counts it (nq_enqueue), then searches an idle CPU (nq_wake). A CPU that finds nothing to run first
- *   marks itself idle (nq_idle), then checks the queues once more (nq_anything). Both steps of both are sequentially consistent, so at
+ *   marks itself idle (nq_idle), then checks the queues once more (nq_has_work). Both steps of both are sequentially consistent, so at
  *   least one of them sees the other: no task waits beside an idle CPU that may run it. A task may be counted before it is in its queue, so
- *   a CPU that finds fewer there than are counted checks again (nq_looks_again).
+ *   a CPU that finds fewer there than are counted checks again (nq_checks_again).
  * - Sizes are powers of two and indices are masked, so that every access is within bounds whatever the value of a racing index.
  *
  * The rules follow Erich Focht's node affine scheduler for Linux 2.6.0-test1 (2003): each task has a home, chosen by load when it begins a
@@ -180,8 +180,8 @@ struct nq_cpu_state {
 	u32 event;
 	/* The idle CPU that the last tick here has claimed for waiting tasks, or NQ_NONE. */
 	u32 wakes;
-	/* How often in a row it has checked again for a task that was counted and not there yet: see nq_looks_again. */
-	u32 looks;
+	/* How often in a row it has checked again for a task that was counted and not there yet: see nq_checks_again. */
+	u32 rechecks;
 } __attribute__((aligned(128)));
 
 struct nq_llc_state {
@@ -233,9 +233,9 @@ enum nq_why {
 	NQ_WHY_TAKEN_BACK,
 };
 
-/* For a task at home for NQ_WHY_TOLD: whose home was told. */
+/* For a task at home for NQ_WHY_TOLD: the task whose home was told. */
 enum nq_told_of {
-	NQ_TOLD_OF_NOBODY,
+	NQ_TOLD_OF_NONE,
 	/* Its own, or its process's: until that is taken back. */
 	NQ_TOLD_OF_IT,
 	/* That of the task that forked its process, at the time of the fork: for good, because nothing is kept that could be taken back. */
@@ -316,7 +316,7 @@ struct nq {
 	/* A queue that no CPU serves, or NQ_NONE. */
 	u32 starving;
 	/* The queue that the last tick checked. */
-	u32 looked_at;
+	u32 last_checked;
 	u32 unused;
 	struct nq_weights weights;
 	u64 online[NQ_WORDS];
@@ -794,7 +794,7 @@ NQ_FN void nq_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why)
 		__sync_fetch_and_add(&NQ_ON_NODE(q, home)->waiting_away, 1);
 	t->home = home;
 	t->why = why;
-	t->told = why == NQ_WHY_TOLD ? NQ_TOLD_OF_IT : NQ_TOLD_OF_NOBODY;
+	t->told = why == NQ_WHY_TOLD ? NQ_TOLD_OF_IT : NQ_TOLD_OF_NONE;
 	t->homed = true;
 	t->swings = 0;
 	if (t->running) {
@@ -823,13 +823,13 @@ NQ_FN u32 nq_given_as(u32 why)
 }
 
 /*
- * The home that a task inherits from the task that forks its process, if that one's was told; or NQ_NONE. `said` is the node that is now
+ * The home that a task inherits from the task that forks its process, if that one's was told; or NQ_NONE. `hinted` is the node now
  * told of the forking task, or NQ_NONE: a home that was told and taken back is not inherited, whether the forking task has noticed either
  * yet or not.
  */
-NQ_FN u32 nq_inherits(struct nq *q, struct nq_task *t, struct nq_task *parents, u32 said)
+NQ_FN u32 nq_inherits(struct nq *q, struct nq_task *t, struct nq_task *parents, u32 hinted)
 {
-	u32 home = said;
+	u32 home = hinted;
 
 	if (home == NQ_NONE && parents->why == NQ_WHY_TOLD && parents->told == NQ_TOLD_OF_PARENT)
 		home = parents->home;
@@ -867,7 +867,7 @@ NQ_FN void nq_untold(struct nq_task *t)
 	if (t->why != NQ_WHY_TOLD || t->told == NQ_TOLD_OF_PARENT)
 		return;
 	t->why = NQ_WHY_TAKEN_BACK;
-	t->told = NQ_TOLD_OF_NOBODY;
+	t->told = NQ_TOLD_OF_NONE;
 }
 
 /* ---- virtual time ---- */
@@ -1360,10 +1360,10 @@ NQ_FN bool nq_has_waited(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 }
 
 /*
- * Whether a task of a queue is one that nq_next said the CPU should take: one of enum nq_take. NQ_LOOKED_AT tasks of a queue are checked,
+ * Whether a task of a queue is one that nq_next said the CPU should take: one of enum nq_take. NQ_TAKE_CHECKS tasks of a queue are checked,
  * from its beginning, or from its end for NQ_TAKE_OLD.
  */
-#define NQ_LOOKED_AT 32
+#define NQ_TAKE_CHECKS 32
 
 NQ_FN bool nq_fits(struct nq *q, struct nq_task *t, u32 cpu, enum nq_take what, u64 now)
 {
@@ -1542,7 +1542,7 @@ NQ_LARGE_FN enum nq_take nq_next(struct nq *q, u32 cpu, bool stays, u64 now)
 }
 
 /* Whether a task waits that an idle CPU would take at once: checked after nq_idle. */
-NQ_LARGE_FN bool nq_anything(struct nq *q, u32 cpu, u64 now)
+NQ_LARGE_FN bool nq_has_work(struct nq *q, u32 cpu, u64 now)
 {
 	u32 node = nq_node_of(q, cpu), llcs = q->llcs, i;
 
@@ -1562,20 +1562,20 @@ NQ_LARGE_FN bool nq_anything(struct nq *q, u32 cpu, u64 now)
  * This many checks last a tenth of a millisecond: longer than a CPU takes to put a task into a queue, unless that CPU does not run at the
  * moment, as in a virtual machine. Then it would be wrong to use more of the time that it waits for.
  */
-#define NQ_LOOKS 32
+#define NQ_RECHECKS 32
 
 /*
  * A CPU that is about to be idle has found nothing, and in the queue `llc` there are fewer tasks than are counted. Most likely a task is on
  * its way there, from a CPU that had searched for idle ones before this one was: no other CPU would wake this one for it. Returns whether
  * this CPU must check again at once. If not, the next CPU that searches for a task takes that one; most often this is the CPU that sent it.
  */
-NQ_FN bool nq_looks_again(struct nq *q, u32 cpu, u32 llc)
+NQ_FN bool nq_checks_again(struct nq *q, u32 cpu, u32 llc)
 {
 	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
 
-	if (llc != NQ_NONE && ++on->looks < NQ_LOOKS)
+	if (llc != NQ_NONE && ++on->rechecks < NQ_RECHECKS)
 		return true;
-	on->looks = 0;
+	on->rechecks = 0;
 	if (llc != NQ_NONE)
 		nq_write(q->starving, llc);
 	return false;
@@ -1640,7 +1640,7 @@ NQ_LARGE_FN u32 nq_tick_wakes(struct nq *q, u32 llc, u64 now)
  */
 NQ_LARGE_FN bool nq_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 {
-	u32 node = nq_node_of(q, cpu), llc = NQ_CPU(q, cpu)->llc, look, idle = NQ_NONE;
+	u32 node = nq_node_of(q, cpu), llc = NQ_CPU(q, cpu)->llc, checked, idle = NQ_NONE;
 	struct nq_llc_state *on = NQ_ON_LLC(q, llc);
 	bool yields = false;
 	u64 ran;
@@ -1663,15 +1663,15 @@ NQ_LARGE_FN bool nq_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 	/*
 	 * Each tick checks one queue for whether a CPU serves it, and updates the load of its node: an idle node has no ticks of its own.
 	 */
-	look = q->looked_at + 1;
-	if (look >= q->llcs)
-		look = 0;
-	q->looked_at = look;
-	nq_smooth(q, NQ_LLC(q, look)->node, now);
-	on = NQ_ON_LLC(q, look);
+	checked = q->last_checked + 1;
+	if (checked >= q->llcs)
+		checked = 0;
+	q->last_checked = checked;
+	nq_smooth(q, NQ_LLC(q, checked)->node, now);
+	on = NQ_ON_LLC(q, checked);
 	if (nq_read(on->waiting) && (s64)(now - nq_read(on->served)) >= (s64)q->weights.rescue) {
 		nq_write(on->served, now);
-		nq_write(q->starving, look);
+		nq_write(q->starving, checked);
 	}
 	return yields;
 }

@@ -35,7 +35,7 @@ const LEAST_USE: u64 = 50;
 /// The part of the elapsed time that sampling may take, in thousandths, and how much of it may be saved up.
 const BUDGET: u64 = 10;
 const MOST_SAVED: Duration = Duration::from_millis(50);
-/// For how long a home that was told because of memory stays told. By then all threads that run at all have taken it over, and a program
+/// For how long a hint because of memory stays in the map. By then all threads that run at all have taken it over, and a program
 /// that the process executes later must choose again.
 const HINT_LIFETIME: Duration = Duration::from_secs(3);
 /// The expected time to move a mebibyte if it cannot be measured: 256 pages of 6 microseconds.
@@ -47,7 +47,7 @@ const PRUNE_EACH: Duration = Duration::from_secs(10);
 /// How often the file is written even if nothing was decided.
 const WRITE_EACH: Duration = Duration::from_secs(10);
 
-/// Whether a home was told from outside, and not chosen by this module.
+/// Whether a home was set from outside, and not chosen by this module.
 pub(crate) fn is_set_from_outside(hint: HomeHint) -> bool {
     ![HomeReason::Memory as u32, HomeReason::Room as u32].contains(&hint.why)
 }

@@ -279,7 +279,7 @@ pub(crate) fn process(map: &impl MapCore, pid: u32) -> Option<Process> {
     one(map, pid)
 }
 
-/// All that was told, by the number of the process or thread.
+/// All homes that were told, by the number of the process or thread.
 pub(crate) fn all_home_hints(map: &impl MapCore) -> Vec<(u32, HomeHint)> {
     numbered(map)
 }
@@ -304,12 +304,12 @@ pub(crate) fn task(map: &impl MapCore, pid: u32, is_thread: bool) -> Option<Task
     plain(&value)
 }
 
-/// What was told of a process or a thread.
+/// The home that was told for a process or a thread.
 pub(crate) fn home_hint(map: &impl MapCore, pid: u32) -> Option<HomeHint> {
     one(map, pid)
 }
 
-/// Tells a home; with `NO_EXIST` only if none is told.
+/// Sets a home; with `NO_EXIST` only if none is set.
 pub(crate) fn set_home_hint(
     map: &impl MapCore,
     pid: u32,

@@ -202,7 +202,7 @@ pub(crate) fn bring(process: u32, from: &[u32], to: u32) -> io::Result<u64> {
     };
     from.iter().filter(|node| **node != to).for_each(|node| set(0, *node));
     set(1, to);
-    // SAFETY: the kernel reads as many bits of both masks as it is told, one less than it is told in fact, and writes none.
+    // SAFETY: the kernel reads as many bits of both masks as the argument says, in fact one less, and writes none.
     let result = unsafe {
         libc::syscall(
             libc::SYS_migrate_pages,

@@ -126,7 +126,7 @@ fn exists(processes: &Path, pid: u32) -> Result<(), Failure> {
     Err(Failure::input(format!("{pid}: there is no such process or thread")))
 }
 
-/// Why what was told cannot be taken back.
+/// Why a home that was told cannot be taken back.
 fn not_forgotten(pid: u32, error: &libbpf_rs::Error) -> Failure {
     if error.kind() == libbpf_rs::ErrorKind::NotFound {
         return Failure::input(format!("{pid}: no home was told of it"));

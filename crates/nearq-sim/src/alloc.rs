@@ -22,7 +22,7 @@ const NOTE: usize = size_of::<*mut u8>();
 /// # fn main() {}
 /// ```
 ///
-/// It also tells the simulation when pages are given back, so that memory that is used again starts as new. Without
+/// It also reports to the simulation when pages are returned, so that memory that is used again starts as new. Without
 /// it the simulation treats reused memory as what it was before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineAligned;
@@ -84,7 +84,7 @@ impl LineAligned {
 
 // SAFETY: all memory comes from and goes back to `System`, each time with the layout that `placed` makes of the
 // caller's. The object lies inside of it, as large and aligned as the caller wants it, and nothing writes to the note
-// in front of an object of pages. Nothing here unwinds or allocates: what a simulation is told makes it forget.
+// in front of an object of pages. Nothing here unwinds or allocates: what a simulation learns here only makes it forget.
 unsafe impl GlobalAlloc for LineAligned {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match Self::placed(layout) {

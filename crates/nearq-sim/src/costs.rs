@@ -76,7 +76,7 @@ costs! {
     other_package = 200,
     /// A memory fence.
     fence = 10,
-    /// One look of `wait_until_changed`, the pause included.
+    /// One check of `wait_until_changed`, the pause included.
     look = 20,
 
     // ---- declared bytes ----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@
 //! CPU quotas are enforced, CPUs go offline and come back ([`Sim::set_online`], [`Sim::set_limits`]).
 //!
 //! # Looking for bugs
-//! [`Faults`] make the machine misbehave, and a [`Schedule`] can look for interleavings instead of being fair. A seed
+//! [`Faults`] make the machine misbehave, and a [`Schedule`] can search for interleavings instead of being fair. A seed
 //! that fails is a replay.
 //!
 //! # What is left out

@@ -173,7 +173,7 @@ impl Sim {
     }
 
     /// The CPU that the scheduler will treat as a thread's previous one at its next wake-up: the one that it is on or was on
-    /// last, unless [`set_wake_cpu`](Self::set_wake_cpu) said another.
+    /// last, unless [`set_wake_cpu`](Self::set_wake_cpu) set another.
     ///
     /// # Errors
     /// The thread has ended.
@@ -269,7 +269,7 @@ fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), OsError> {
     Ok(())
 }
 
-/// Spins on the word at `address` until `changed` says so; each call of `changed` is a read that costs time, `same`
+/// Spins on the word at `address` until `changed` returns true; each call of `changed` is a read that costs time, `same`
 /// one that does not. However long it takes, it is one event.
 fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn() -> bool) -> bool {
     let shared = context::expect("LockPlatform::wait_until_changed");

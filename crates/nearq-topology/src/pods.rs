@@ -55,7 +55,7 @@ impl Pods {
     }
 
     /// The indices of the other pods, nearest first. Pods that are equally near come in ring order, starting after this one: so pods that
-    /// look for help do not all ask the first pod.
+    /// search for help do not all ask the first pod.
     ///
     /// # Panics
     /// If the index is not below the number of pods.

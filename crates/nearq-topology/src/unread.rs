@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct Unread {
     path: PathBuf,
     errno: i32,
-    /// What the first error said.
+    /// The text of the first error.
     reason: String,
     count: usize,
 }

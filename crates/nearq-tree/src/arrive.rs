@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! the CPUs were chosen explicitly ──────────────────────────────► left alone, and so is what it starts
-//! told to choose lazily, no table any more, or the table full ─► what was inherited of a home is undone
+//! lazy choice requested, no table any more, or the table full ─► what was inherited of a home is undone
 //! else ────────────────────────────────────────────────────────► the least loaded home: its CPUs, its memory
 //! ```
 //!

@@ -303,12 +303,12 @@ impl Policy {
     /// Whether a CPU that has found nothing searches again at once, because that queue has fewer tasks than are counted.
     pub fn looks_again(&mut self, cpu: usize, llc: Option<usize>) -> bool {
         let llc = llc.map_or(NONE, |llc| llc as u32);
-        c::nq_looks_again(&mut self.nq, cpu as u32, llc)
+        c::nq_checks_again(&mut self.nq, cpu as u32, llc)
     }
 
     /// Whether anything waits that an idle CPU would take at once.
     pub fn anything(&mut self, cpu: usize, now: u64) -> bool {
-        c::nq_anything(&mut self.nq, cpu as u32, now)
+        c::nq_has_work(&mut self.nq, cpu as u32, now)
     }
 
     /// A tick reports how far the first task of a queue is, if any waits there: its virtual time.

@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) line: usize,
     /// As it stands in the file.
     pub(super) source: String,
-    /// The document that must have it; any one where nothing is said.
+    /// The document that must have it; any document if none is named.
     pub(super) document: Option<String>,
     /// Whether the numbers of its text are given.
     pub(super) given: bool,

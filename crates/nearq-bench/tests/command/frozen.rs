@@ -1,4 +1,4 @@
-//! The help of every experiment, and what is said of machines that are none, beside what is recorded in `tests/frozen`. Their tables are
+//! The help of every experiment, and the refusals of invalid machines, beside what is recorded in `tests/frozen`. Their tables are
 //! beside those of docs/results.
 
 #[path = "../../../nearq-command/tests/frozen/mod.rs"]

@@ -107,7 +107,7 @@ impl<Q: Peer> Pool<Linux> for Started<Q> {
     }
 }
 
-/// What tokio is told about blocking.
+/// What tokio knows about blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockingHint {
     /// Nothing, so everything runs where blocking is allowed, on up to 512 threads.

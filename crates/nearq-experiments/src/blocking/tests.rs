@@ -90,7 +90,7 @@ fn a_quick_run_ends_within_thirty_seconds() {
     let options = BlockingOptions { common, ..BlockingOptions::default() };
     let (plan, rounds) = options.plan(&Machine::named("core:2").unwrap()).unwrap();
     let nominal = plan.nominal().as_secs_f64();
-    // Four pools whose two workers sleep with their items; all others take at most thrice the ideal.
+    // Four pools whose two workers sleep with their items; all others take at most three times the ideal.
     let asleep = plan.items.div_ceil(plan.every) as f64 * plan.sleep.as_secs_f64() / 2.0;
     let total = rounds as f64 * (4.0 * (nominal + asleep) + 4.0 * 6.0 * 3.0 * nominal);
     assert!(total < 28.0, "{total} s");

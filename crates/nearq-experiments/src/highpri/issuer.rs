@@ -12,7 +12,7 @@ use std::time::Duration;
 // The item only notes the time and notifies no thread, so that a row's worker does nothing but what the row is about. The issuer
 // reads the time at its next turn. As in the document, one item is measured at a time: an item that has not started when the
 // interval is over is not queued again before the next one. So a long wait counts once, however many intervals it took; if every
-// interval were counted, the slow rows would look worse still.
+// interval were counted, the slow rows would be even worse.
 
 /// An item that has not started after this long never will.
 const LOST_AFTER: Duration = Duration::from_mins(2);

@@ -296,7 +296,7 @@ impl Experiment for HomeOptions {
     }
 }
 
-/// What the kernel said if it refused to place memory.
+/// The kernel's error if it refused to place memory.
 fn refused<'f>(facts: &'f Facts<'_>) -> Option<&'f str> {
     let mut reports = facts.found.iter().flatten().flat_map(|(_, ran)| &ran.tasks);
     reports.find_map(|report| report.refused.as_deref())

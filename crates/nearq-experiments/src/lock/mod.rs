@@ -81,7 +81,7 @@ const DURATION: [Duration; 2] = [Duration::from_millis(300), Duration::from_mill
 const SIMULATED_DURATION: [Duration; 2] = [Duration::from_millis(30), Duration::from_millis(10)];
 /// Virtual time beyond a run's duration after which it has gone wrong.
 const SIMULATED_LIMIT: Duration = Duration::from_secs(10);
-/// A lock that takes this much longer than a run lasts until the last thread has had its turn does not take part any more.
+/// A lock that takes this much longer than a run lasts until its last thread has acquired it is left out from then on.
 const OVERTIME: Duration = Duration::from_secs(2);
 
 /// On two cache lines of its own, because some CPUs fetch the neighbour too.
@@ -272,7 +272,7 @@ fn measure(
     Ok(Found { rows, reading_ns, left_out: left_out.messages() })
 }
 
-/// The locks that take too long with too many threads: a lock that only spins can take seconds until each of them has had its turn.
+/// The locks that take too long with too many threads: a lock that only spins can take seconds until each of them has acquired it.
 #[derive(Default)]
 struct LeftOut(Vec<(&'static str, Load, usize, Duration)>);
 

@@ -40,7 +40,7 @@ impl Peer for Tokio {
     }
 }
 
-/// async-executor (smol's): it has no threads of its own, so each of ours runs it until told to stop.
+/// async-executor (smol's): it has no threads of its own, so each of ours runs it until it is stopped.
 #[derive(Debug)]
 pub struct AsyncExecutor {
     executor: Arc<Executor<'static>>,

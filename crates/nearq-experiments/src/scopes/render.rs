@@ -190,7 +190,7 @@ fn inputs(declared: &Declared) -> String {
     )
 }
 
-/// What had to be shown, and whether it was.
+/// What was to be shown, and whether it was.
 fn judged(judgements: &[Judgement]) -> Table {
     let count = judgements.iter().filter(|one| one.met).count();
     let title = format!("Targets: {count} of {} met", judgements.len());

@@ -178,30 +178,30 @@ static __noinline void settle(struct nq_task *t, struct nq_process *process, u32
 }
 
 /* The home that was told for a thread: under its own number, or else under its process's. */
-static __always_inline struct nq_told *said_of(u32 pid, u32 tgid)
+static __always_inline struct nq_told *home_hint_of(u32 pid, u32 tgid)
 {
-	struct nq_told *said = bpf_map_lookup_elem(&told, &pid);
+	struct nq_told *hint = bpf_map_lookup_elem(&told, &pid);
 
-	if (!said && pid != tgid)
-		said = bpf_map_lookup_elem(&told, &tgid);
-	return said;
+	if (!hint && pid != tgid)
+		hint = bpf_map_lookup_elem(&told, &tgid);
+	return hint;
 }
 
 /* Takes over the home that user space has told for the task, if there is one and the task may run there. Returns whether it did. */
-static __noinline bool heed(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
+static __noinline bool take_over_hint(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
 {
-	struct nq_told *said = said_of(pid, tgid);
+	struct nq_told *hint = home_hint_of(pid, tgid);
 	struct nq_process *process;
 	u32 node, why;
 
 	if (!t)
 		return false;
-	if (!said) {
+	if (!hint) {
 		nq_untold(t);
 		return false;
 	}
-	node = nq_node_by_id(&nq, said->node);
-	why = nq_is_told(said->why) ? NQ_WHY_TOLD : said->why;
+	node = nq_node_by_id(&nq, hint->node);
+	why = nq_is_told(hint->why) ? NQ_WHY_TOLD : hint->why;
 	if (node == NQ_NONE || !nq_is_open(&nq, t, node))
 		return false;
 	if (t->homed && t->home == node && (!nq_is_told(why) || !nq_told_to_stay(t)))
@@ -224,13 +224,13 @@ static __noinline bool heed(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
  */
 static __noinline u32 inherits(struct nq_task *t, struct nq_task *parents, u32 pid, u32 tgid)
 {
-	struct nq_told *said = said_of(pid, tgid);
+	struct nq_told *hint = home_hint_of(pid, tgid);
 	u32 node = NQ_NONE;
 
 	if (!t || !parents)
 		return NQ_NONE;
-	if (said && nq_is_told(said->why))
-		node = nq_node_by_id(&nq, said->node);
+	if (hint && nq_is_told(hint->why))
+		node = nq_node_by_id(&nq, hint->node);
 	return nq_inherits(&nq, t, parents, node);
 }
 
@@ -275,7 +275,7 @@ s32 BPF_PROG(home_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (!t)
 		return prev;
 	if (!(++t->wakes % WAKES))
-		heed(t, p->pid, p->tgid, prev);
+		take_over_hint(t, p->pid, p->tgid, prev);
 	if (wake_flags & SCX_WAKE_SYNC)
 		waker = bpf_get_smp_processor_id();
 	cpu = nq_select_cpu(&nq, t, prev, waker, &event);
@@ -312,7 +312,7 @@ void BPF_PROG(home_enqueue, struct task_struct *p, u64 flags)
 		insert(p, SCX_DSQ_LOCAL_ON | idle, nq.weights.slice, flags);
 		return;
 	}
-	/* It is there only after this hook has ended: see nq_looks_again. */
+	/* It is there only after this hook has ended: see nq_checks_again. */
 	insert_vtime(p, llc, nq.weights.slice, t->vtime, flags);
 	if (idle != NQ_NONE) {
 		kick(idle, SCX_KICK_IDLE);
@@ -331,7 +331,7 @@ void BPF_PROG(home_enqueue, struct task_struct *p, u64 flags)
 static __noinline bool take_fitting(u32 llc, s32 cpu, u32 what, u64 now, u64 flags)
 {
 	struct task_struct *p;
-	u32 looked_at = 0;
+	u32 checked = 0;
 	bool took = false;
 
 	bpf_for_each(scx_dsq, p, llc, flags) {
@@ -341,7 +341,7 @@ static __noinline bool take_fitting(u32 llc, s32 cpu, u32 what, u64 now, u64 fla
 			took = true;
 			break;
 		}
-		if (++looked_at >= NQ_LOOKED_AT)
+		if (++checked >= NQ_TAKE_CHECKS)
 			break;
 	}
 	return took;
@@ -416,11 +416,11 @@ void BPF_PROG(home_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	/* First the CPU is shown as idle, then it checks again. */
 	nq_idle(&nq, cpu);
-	if (!nq_anything(&nq, cpu, now))
+	if (!nq_has_work(&nq, cpu, now))
 		return;
 	if (take(cpu, false))
 		nq_busy(&nq, cpu);
-	else if (nq_looks_again(&nq, cpu, on_its_way()))
+	else if (nq_checks_again(&nq, cpu, on_its_way()))
 		kick(cpu, 0);
 }
 
@@ -526,7 +526,7 @@ void BPF_PROG(home_tick, struct task_struct *p)
 			set_slice(p, 0);
 		return;
 	}
-	if (!heed(t, p->pid, p->tgid, cpu) && nq_is_young(&nq, t))
+	if (!take_over_hint(t, p->pid, p->tgid, cpu) && nq_is_young(&nq, t))
 		reconsider(t, touched(p), p->tgid, cpu);
 	nq_advance(&nq, llc, first_of(llc), now);
 	yields = nq_tick(&nq, t, cpu, now);
@@ -594,7 +594,7 @@ void BPF_PROG(home_update_idle, s32 cpu, bool idle)
 		return;
 	}
 	nq_idle(&nq, cpu);
-	if (nq_anything(&nq, cpu, time_now()))
+	if (nq_has_work(&nq, cpu, time_now()))
 		kick(cpu, 0);
 }
 
@@ -697,7 +697,7 @@ s32 BPF_PROG(home_init_task, struct task_struct *p, struct scx_init_task_args *a
 		nq_inherited(t);
 	if (args->fork)
 		nq_count(&nq, cpu, inherited ? NQ_HOME_TOLD : why == NQ_WHY_THREAD ? NQ_HOME_THREAD : NQ_HOME_FORK);
-	heed(t, pid, tgid, cpu);
+	take_over_hint(t, pid, tgid, cpu);
 	return 0;
 }
 
@@ -741,15 +741,15 @@ int BPF_PROG(home_exec, struct task_struct *p, int old_pid, struct linux_binprm 
 	struct nq_task *t = task_of(p);
 	u32 cpu = bpf_get_smp_processor_id(), tgid = p->tgid, pid = p->pid, home;
 	struct nq_process *process;
-	struct nq_told *said;
+	struct nq_told *hint;
 
 	if (!t)
 		return 0;
 	/* The memory that it followed is gone. */
-	said = bpf_map_lookup_elem(&told, &tgid);
-	if (said && !nq_is_told(said->why))
+	hint = bpf_map_lookup_elem(&told, &tgid);
+	if (hint && !nq_is_told(hint->why))
 		bpf_map_delete_elem(&told, &tgid);
-	if (!heed(t, pid, tgid, cpu) && !nq_keeps_home(t)) {
+	if (!take_over_hint(t, pid, tgid, cpu) && !nq_keeps_home(t)) {
 		process = bpf_map_lookup_elem(&processes, &tgid);
 		home = nq_pick(&nq, t, nq_node_of(&nq, cpu));
 		if (process) {

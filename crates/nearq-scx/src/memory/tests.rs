@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use super::*;
 use nearq_topology::CpuSet;
 
-/// What the kernel would be told.
+/// The hints that the kernel would get.
 #[derive(Default)]
 struct Fake {
     processes: Vec<(u32, Process)>,
@@ -116,7 +116,7 @@ fn a_process_gets_the_home_of_its_memory_within_three_samples() {
         *kernel.hints.borrow(),
         [(7, Some(HomeHint { node: 1, why: HomeReason::Memory as u32 }))]
     );
-    // What was told is forgotten once it has taken effect.
+    // A hint is removed once it has taken effect.
     kernel.processes[0].1.home = 1;
     let later = Instant::now() + Duration::from_secs(20);
     memory.follow(&round(&nq, &kernel, later));

@@ -64,7 +64,7 @@ pub trait Scheduler: Debug {
     /// The CPU for a thread that can run from now on: one that is online and allowed to it.
     fn select_cpu(&mut self, kernel: &mut Kernel<'_>, thread: Thread, reason: Reason) -> usize;
 
-    /// A thread can run and waits from now on. `cpu` is what `select_cpu` said, or the CPU that it lost. If that CPU is
+    /// A thread can run and waits from now on. `cpu` is what `select_cpu` returned, or the CPU that it lost. If that CPU is
     /// idle, it asks for a thread right after this; other idle CPUs do so only when they are kicked.
     fn enqueue(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize, reason: Reason);
 

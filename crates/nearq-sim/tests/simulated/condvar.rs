@@ -234,7 +234,7 @@ fn requeued_waiters_mix_with_threads_that_lock_directly() {
     }
 }
 
-/// A gate that opens again and again for all waiting threads, while others wait there for short times only.
+/// A gate that opens repeatedly for all waiting threads, while others wait there for short times only.
 #[test]
 fn repeated_broadcasts_wake_all_waiters() {
     for seed in 0..bound(8, 24) {
@@ -448,8 +448,8 @@ fn broadcast<B: Bell>(mode: Mode, threads: usize, seed: u64) -> (Duration, u64) 
 
 #[test]
 fn waking_waiters_one_by_one_costs_no_time_and_saves_work() {
-    // Which thread of a herd comes first is chance: one schedule takes twice as long as another, depending on the seed and on
-    // where the allocator puts what both of them touch. So many schedules are compared, not one.
+    // Which of the threads that wake up together comes first is chance: one schedule takes twice as long as another, depending on the
+    // seed and on where the allocator puts what both of them touch. So many schedules are compared, not one.
     fn mean<B: Bell>(mode: Mode, threads: usize) -> (Duration, u64) {
         let schedules = bound(4, 16);
         let all = (1..=schedules).map(|seed| broadcast::<B>(mode, threads, seed));

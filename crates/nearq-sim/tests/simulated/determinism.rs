@@ -97,7 +97,7 @@ fn hashes() -> String {
     format!("hashes {fair:x} {random:x} {priorities:x}.")
 }
 
-/// Not a test by itself: the child of the test below.
+/// No test of its own: the child process of the test below runs it.
 #[test]
 #[ignore = "run by another test"]
 fn print_the_hash() {

@@ -531,7 +531,7 @@ fn nearer_memory_is_never_slower_on_any_machine() {
     }
 }
 
-/// Not a test by itself: the child of the test below.
+/// No test of its own: the child process of the test below runs it.
 #[test]
 #[ignore = "run by another test"]
 fn print_the_hash() {

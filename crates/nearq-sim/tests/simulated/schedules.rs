@@ -1,4 +1,4 @@
-//! Schedules that look for bugs, and the progress that a run reports.
+//! Schedules that search for bugs, and the progress that a run reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::common::{machine, on, spawn};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-// ---- schedules that look for bugs --------------------------------------------------------------------------------
+// ---- schedules that search for bugs ------------------------------------------------------------------------------
 
 /// A thread checks that something is there and uses it; another one takes it away, much later by the clock. Returns
 /// whether it was gone when it was used: that needs two orderings, the check before the removal, and the removal

@@ -1,6 +1,6 @@
 //! The cpuset and the CPU quota that the process's control groups impose, of version 1 and version 2.
 //!
-//! Two files say where to look. `/proc/self/cgroup` gives the path *P* of the process's group in each
+//! Two files say where the limits are. `/proc/self/cgroup` gives the path *P* of the process's group in each
 //! hierarchy, `/proc/self/mountinfo` where a hierarchy is mounted and which group *R* of it is the mount's
 //! root. Both paths are written as seen from the process's cgroup namespace, so both may begin with `/..`:
 //!

@@ -280,7 +280,7 @@ fn sets_without_their_own_cpu_are_ignored() {
         .file(&format!("{CPUS}/cpu1/cache/index0/shared_cpu_map"), "00\n");
     let machine = read(&folder);
     assert_eq!(cores(&machine), ["0,4", "1", "2,6", "3,7", "5"]);
-    // CPU 5 says so about its cache.
+    // CPU 5 makes such a claim about its cache.
     assert_eq!(machine.caches().len(), 2 + 4 + 4);
     folder.file(&format!("{CPUS}/cpu5/cache/index0/shared_cpu_map"), "00\n");
     noted(&read(&folder), "some caches of CPUs 1,5 do not say which CPUs share them");

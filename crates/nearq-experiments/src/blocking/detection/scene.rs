@@ -1,10 +1,10 @@
 //! A queue whose workers are all busy, in which they are blocked at a known moment while an item waits.
 //!
-//! As many items as CPUs, the *runners*, compute until they are told to block; the others, the *fillers*, are blocked all the
+//! As many items as CPUs, the *runners*, compute until they are signalled to block; the others, the *fillers*, are blocked all the
 //! time, or sleep and compute in turn. So no further worker may run, whichever workers sleep, until the monitor notices that a
 //! runner is blocked. The *probe* is queued while the runners still compute; it notes when it starts.
 //!
-//! A round: the runners have arrived; the probe is queued; the runners are told to block, and each notes when it does;
+//! A round: the runners have arrived; the probe is queued; the runners are signalled to block, and each notes when it does;
 //! the probe starts; the runners are woken up and end; nothing is left for a while.
 
 use super::monitor::{Cost, Monitor};

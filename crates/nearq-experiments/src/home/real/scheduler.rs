@@ -76,7 +76,7 @@ impl Loaded {
             if let Some(status) = loaded.0.try_wait().map_err(|error| failed(&error))? {
                 let mut text = String::new();
                 if let Some(errors) = &mut loaded.0.stderr {
-                    // What it has said counts, complete or not.
+                    // Its output counts, complete or not.
                     let _ = errors.read_to_string(&mut text);
                 }
                 return Err(failed(&format!("{status}: {}", text.trim())));
