@@ -80,7 +80,7 @@ pub use atomic::{AtomicPtr, AtomicU32, AtomicU64};
 pub use costs::Costs;
 pub use faults::{FaultCounts, Faults};
 pub use machine::{MOST_CPUS, Machine, MachineError};
-pub use outcome::{Doing, Ending, Outcome, Panicked, Progressed, Unfinished};
+pub use outcome::{Activity, Ending, Outcome, Panicked, Progressed, Unfinished};
 pub use platform::{Sim, compute};
 pub use process::{Process, ProcessInfo};
 pub use sched::{Fair, Kernel, Reason, Scheduler};

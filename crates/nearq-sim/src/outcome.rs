@@ -36,7 +36,7 @@ impl fmt::Display for Panicked {
 
 /// What a thread that did not end was doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     /// On a CPU, or ready for one.
     Runnable,
     /// Asleep on a word.
@@ -69,7 +69,7 @@ pub struct Unfinished {
     /// The CPU it was on, or was on last.
     pub cpu: usize,
     /// What it was doing.
-    pub doing: Doing,
+    pub activity: Activity,
     /// The time since which it slept, if it did.
     pub since: Option<Instant>,
     /// When it would have given up, if it had a deadline.
@@ -79,13 +79,13 @@ pub struct Unfinished {
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "thread {} \"{}\" (CPU {}) ", self.thread, self.name, self.cpu)?;
-        match &self.doing {
-            Doing::Runnable => write!(f, "could run")?,
-            Doing::Waiting { line, offset, expected } => {
+        match &self.activity {
+            Activity::Runnable => write!(f, "could run")?,
+            Activity::Waiting { line, offset, expected } => {
                 write!(f, "waits while the word at line {line}, byte {offset} holds {expected}")?;
             }
-            Doing::Sleeping => write!(f, "sleeps")?,
-            Doing::Joining { thread, name } => {
+            Activity::Sleeping => write!(f, "sleeps")?,
+            Activity::Joining { thread, name } => {
                 write!(f, "waits for the end of thread {thread} \"{name}\"")?;
             }
         }

@@ -14,7 +14,7 @@ use crate::events::LAST;
 use crate::faults::Faults;
 use crate::hardware::Hardware;
 use crate::machine::Machine;
-use crate::outcome::{Doing, Ending, Outcome, Progressed, Unfinished};
+use crate::outcome::{Activity, Ending, Outcome, Progressed, Unfinished};
 use crate::priorities::Priorities;
 use crate::sched::{Disordered, Fair, Scheduler};
 use crate::thread::State;
@@ -295,17 +295,17 @@ fn finish<R>(world: World, ending: Ending, result: Option<R>) -> Outcome<R> {
                 thread: thread.id,
                 name: thread.name.clone(),
                 cpu: thread.cpu,
-                doing: match thread.state {
-                    State::Running | State::Ready | State::StandingStill => Doing::Runnable,
-                    State::Sleeping => Doing::Sleeping,
-                    State::Joining { thread: other } => Doing::Joining {
+                activity: match thread.state {
+                    State::Running | State::Ready | State::StandingStill => Activity::Runnable,
+                    State::Sleeping => Activity::Sleeping,
+                    State::Joining { thread: other } => Activity::Joining {
                         thread: other.id,
                         name: world
                             .threads
                             .find(other)
                             .map_or_else(String::new, |other| other.name.clone()),
                     },
-                    State::Waiting { address, expected } => Doing::Waiting {
+                    State::Waiting { address, expected } => Activity::Waiting {
                         line: world.memory.line(address).unwrap_or(0),
                         offset: address % 64,
                         expected,

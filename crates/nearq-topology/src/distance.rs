@@ -53,7 +53,7 @@ impl Distance {
 
 /// Where a CPU is, by index, as far as distances go.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Seat {
+pub(crate) struct CpuPosition {
     pub cpu: usize,
     pub core: usize,
     pub cluster: Option<usize>,
@@ -62,8 +62,8 @@ pub(crate) struct Seat {
     pub node: Option<usize>,
 }
 
-impl Seat {
-    /// How far it is to another seat; `nodes` holds the distances between nodes.
+impl CpuPosition {
+    /// How far it is to another position; `nodes` holds the distances between nodes.
     pub(crate) fn distance(&self, other: &Self, nodes: &[Vec<u32>]) -> Distance {
         let same = |a: Option<usize>, b: Option<usize>| a.is_some() && a == b;
         if self.cpu == other.cpu {

@@ -3,7 +3,7 @@
 //! CPUs are scanned in order; each joins the pod of the first earlier CPU that it belongs with, or opens a new
 //! one. So pods are numbered by their first CPU.
 
-use crate::distance::Seat;
+use crate::distance::CpuPosition;
 use crate::{AffinityScope, CpuSet, Topology};
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Pods {
     /// The index of a CPU's pod, by the CPU's id.
     pod_of: Vec<Option<usize>>,
     /// For each pod the place of its first CPU.
-    seats: Vec<Seat>,
+    positions: Vec<CpuPosition>,
     /// The distances between nodes.
     nodes: Vec<Vec<u32>>,
     /// For each pod the others, nearest first.
@@ -51,7 +51,7 @@ impl Pods {
     /// # Panics
     /// If an index is not below the number of pods.
     pub fn distance(&self, a: usize, b: usize) -> u32 {
-        self.seats[a].distance(&self.seats[b], &self.nodes).weight()
+        self.positions[a].distance(&self.positions[b], &self.nodes).weight()
     }
 
     /// The indices of the other pods, nearest first. Pods that are equally near come in ring order, starting after this one: so pods that
@@ -168,9 +168,15 @@ impl Topology {
             }
         }
         let firsts = pods.iter().filter_map(|pod| pod.cpus.first());
-        let seats: Vec<Seat> = firsts.map(|cpu| self.seat(cpu)).collect();
-        let mut near =
-            Pods { scope, pods, pod_of, seats, nodes: self.distances.clone(), nearest: Vec::new() };
+        let positions: Vec<CpuPosition> = firsts.map(|cpu| self.position(cpu)).collect();
+        let mut near = Pods {
+            scope,
+            pods,
+            pod_of,
+            positions,
+            nodes: self.distances.clone(),
+            nearest: Vec::new(),
+        };
         let count = near.pods.len();
         near.nearest = (0..count)
             .map(|pod| {

@@ -1,7 +1,7 @@
 //! The machine: what there is and where it is. Immutable; assembled by `assemble` from what a reader found.
 
 use crate::assemble::Draft;
-use crate::distance::Seat;
+use crate::distance::CpuPosition;
 use crate::unread::{self, Unread};
 use crate::{Cache, Core, Cpu, CpuSet, Distance, Group, Llc, Node, TopologyError};
 
@@ -168,14 +168,14 @@ impl Topology {
     /// # Panics
     /// If one of them is not a possible CPU.
     pub fn cpu_distance(&self, a: usize, b: usize) -> Distance {
-        self.seat(a).distance(&self.seat(b), &self.distances)
+        self.position(a).distance(&self.position(b), &self.distances)
     }
 
     /// Where a CPU is, as far as distances go.
-    pub(crate) fn seat(&self, cpu: usize) -> Seat {
+    pub(crate) fn position(&self, cpu: usize) -> CpuPosition {
         let none = || panic!("CPU {cpu} is none of this machine's {}", self.possible);
         let cpu = self.cpu(cpu).unwrap_or_else(none);
-        Seat {
+        CpuPosition {
             cpu: cpu.id,
             core: cpu.core_index,
             cluster: cpu.cluster_index,

@@ -24,7 +24,7 @@
 mod arrive;
 mod environment;
 #[cfg(not(test))]
-mod nothing;
+mod no_allocator;
 mod system;
 
 use core::ffi::{c_char, c_int};
@@ -34,7 +34,7 @@ use nearq_platform::{Linux, SavedErrno};
 /// Nothing is allocated, and nothing of the standard library's allocator is linked for it.
 #[cfg(not(test))]
 #[global_allocator]
-static NOTHING: nothing::Nothing = nothing::Nothing;
+static NO_ALLOCATOR: no_allocator::NoAllocator = no_allocator::NoAllocator;
 
 type Begin = extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char);
 

@@ -97,11 +97,11 @@ fn places(machine: &Machine) -> (usize, usize) {
 }
 
 /// All contestants, and the measurements of each in all runs together.
-type Everybody = Vec<(Contestant, Samples)>;
+type AllSamples = Vec<(Contestant, Samples)>;
 
 /// What is found beside the figures.
 pub struct Found {
-    all: Everybody,
+    all: AllSamples,
     /// Which contestants are left out, and what else is worth knowing.
     remarks: Vec<String>,
     /// Wake-ups of the crowd per second, if they are counted.
@@ -270,7 +270,7 @@ fn measure(
     contestants: Vec<Contestant>,
     task: &Task,
     one: impl Fn(&Contestant, usize) -> Result<Samples, Error>,
-) -> Result<Everybody, Error> {
+) -> Result<AllSamples, Error> {
     let (scenario, runs) = (scenario(task.threads), task.runs);
     let mut all = vec![Samples::default(); contestants.len()];
     run.begin(runs * contestants.len());

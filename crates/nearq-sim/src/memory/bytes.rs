@@ -33,7 +33,7 @@ use self::bulk::Footprints;
 pub(crate) use self::bulk::{Accesses, many};
 use super::PAGE;
 use super::bandwidth::{self, Bandwidth, End};
-use super::caches::{Caches, Seat};
+use super::caches::{Caches, CpuPosition};
 use super::pages::{self, Pages};
 use super::placement::{Nodes, Placing, Policy, Ranges};
 use crate::context::Shared;
@@ -113,20 +113,20 @@ impl Bytes {
         hardware: &Hardware,
         costs: &Costs,
     ) -> (usize, RunCost) {
-        let seat = self.caches.seat(toucher.cpu);
+        let position = self.caches.position(toucher.cpu);
         let end = end.min((start / PAGE + RUN) * PAGE);
         let mut took = RunCost::default();
         let mut leg = (Way::Private, 0);
         let mut at = start;
         while at < end {
             let stop = end.min((at / PAGE + 1) * PAGE);
-            took.kernel += self.touch_first(at / PAGE, seat, toucher, costs);
+            took.kernel += self.touch_first(at / PAGE, position, toucher, costs);
             let ways = self.touch_page(
                 at / PAGE,
                 pages::lines(at, stop),
                 write,
                 toucher.cpu,
-                seat,
+                position,
                 hardware,
             );
             for (way, lines) in ways {
@@ -134,15 +134,15 @@ impl Bytes {
                     continue;
                 }
                 if way != leg.0 {
-                    self.finish(leg, seat, toucher.now, &mut took, costs);
+                    self.finish(leg, position, toucher.now, &mut took, costs);
                     leg = (way, 0);
                 }
                 leg.1 += pages::bytes(lines);
             }
             at = stop;
         }
-        self.finish(leg, seat, toucher.now, &mut took, costs);
-        let port = End::Llc(seat.llc, seat.node);
+        self.finish(leg, position, toucher.now, &mut took, costs);
+        let port = End::Llc(position.llc, position.node);
         self.send_what_leaves(port, toucher.now.saturating_mul(1000), costs);
         (end, took)
     }
@@ -160,7 +160,7 @@ impl Bytes {
     fn touch_first(
         &mut self,
         page: usize,
-        seat: Seat,
+        position: CpuPosition,
         toucher: &mut Toucher<'_>,
         costs: &Costs,
     ) -> u64 {
@@ -169,8 +169,8 @@ impl Bytes {
         }
         let bound = if self.ranges.is_empty() { None } else { self.ranges.get(page) };
         let home = match bound {
-            Some(bound) => self.nodes.choose(bound.policy(), seat.node, || bound.turn(page)),
-            None => self.nodes.choose(&toucher.placing.policy, seat.node, || {
+            Some(bound) => self.nodes.choose(bound.policy(), position.node, || bound.turn(page)),
+            None => self.nodes.choose(&toucher.placing.policy, position.node, || {
                 toucher.placing.turn += 1;
                 toucher.placing.turn - 1
             }),
@@ -186,16 +186,16 @@ impl Bytes {
         mask: u64,
         write: bool,
         cpu: usize,
-        seat: Seat,
+        position: CpuPosition,
         hardware: &Hardware,
     ) -> [(Way, u64); 5] {
         let caches = &mut self.caches;
         let page = self.pages.get_mut(page).expect("it was touched just now");
         let found =
-            page.find(mask, seat, caches, |cache| hardware.transfer(caches.cpu_of(cache), cpu));
+            page.find(mask, position, caches, |cache| hardware.transfer(caches.cpu_of(cache), cpu));
         let own_lines = found.private | found.llc;
         let beyond = mask & !own_lines;
-        let memory = self.nodes.latency(seat.node, page.home());
+        let memory = self.nodes.latency(position.node, page.home());
         let (nearest, cache) = found.nearest;
         // All of them one way or all the other, as the lines of one page nearly always are.
         let from_caches = write || beyond & found.newer != 0 || nearest <= memory;
@@ -216,10 +216,10 @@ impl Bytes {
             (Way::Far(memory, Some(End::Memory(page.home()))), beyond & !cached),
         ];
         if write {
-            page.take_away(mask, seat, caches);
+            page.take_away(mask, position, caches);
         }
-        page.bring(mask, seat.private, false, caches, &mut self.leaving);
-        page.bring(mask, seat.llc, write, caches, &mut self.leaving);
+        page.bring(mask, position.private, false, caches, &mut self.leaving);
+        page.bring(mask, position.llc, write, caches, &mut self.leaving);
         ways
     }
 
@@ -227,7 +227,7 @@ impl Bytes {
     fn finish(
         &mut self,
         (way, bytes): (Way, u64),
-        seat: Seat,
+        position: CpuPosition,
         now: u64,
         took: &mut RunCost,
         costs: &Costs,
@@ -241,7 +241,8 @@ impl Bytes {
         };
         if let Way::Far(_, Some(from)) = way {
             let now = now.saturating_mul(1000);
-            let done = self.bandwidth.send(from, End::Llc(seat.llc, seat.node), bytes, now, costs);
+            let done =
+                self.bandwidth.send(from, End::Llc(position.llc, position.node), bytes, now, costs);
             took.shared = took.shared.max(done - now);
         }
     }
@@ -256,7 +257,7 @@ impl Bytes {
     /// Moves the pages from `first` to below `end` to where their policy wants them. Returns how many had to be
     /// moved.
     fn move_pages(&mut self, first: usize, end: usize, cpu: usize) -> u64 {
-        let local = self.caches.seat(cpu).node;
+        let local = self.caches.position(cpu).node;
         let mut moved = 0;
         for page in first..end {
             if let (Some(home), Some(bound)) = (self.pages.home(page), self.ranges.get(page))

@@ -22,7 +22,7 @@ const PIECES: u64 = 256;
 
 /// What a CPU has.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seat {
+pub(super) struct CpuPosition {
     /// Its private cache.
     pub(super) private: u32,
     /// Its last-level cache.
@@ -65,14 +65,14 @@ impl Written {
 /// All caches: first the last-level ones in the order of the topology, then the private ones.
 #[derive(Debug)]
 pub(super) struct Caches {
-    seats: Vec<Seat>,
+    positions: Vec<CpuPosition>,
     caches: Vec<Cache>,
     llcs: usize,
 }
 
 impl Caches {
     pub(super) fn new(topology: &Topology, costs: &Costs) -> Self {
-        let mut caches = Caches { seats: Vec::new(), caches: Vec::new(), llcs: 0 };
+        let mut caches = Caches { positions: Vec::new(), caches: Vec::new(), llcs: 0 };
         let unknown = node_of_unknown(topology);
         for (index, llc) in topology.llcs().iter().enumerate() {
             let cache = llc.cache_index.map(|cache| &topology.caches()[cache]);
@@ -85,7 +85,7 @@ impl Caches {
         }
         caches.llcs = caches.caches.len();
         let numbers = topology.possible().last().map_or(0, |last| last + 1);
-        caches.seats = vec![Seat::default(); numbers];
+        caches.positions = vec![CpuPosition::default(); numbers];
         let below = largest_below(topology, numbers);
         let mut made = vec![None; topology.caches().len() + topology.cores().len()];
         for cpu in topology.cpus() {
@@ -97,7 +97,7 @@ impl Caches {
             let private = *made[place].get_or_insert_with(|| {
                 caches.add(size.unwrap_or(costs.l2_size), llc, node, cpu.id)
             });
-            caches.seats[cpu.id] = Seat { private, llc, node };
+            caches.positions[cpu.id] = CpuPosition { private, llc, node };
         }
         caches
     }
@@ -114,8 +114,8 @@ impl Caches {
         self.llcs
     }
 
-    pub(super) fn seat(&self, cpu: usize) -> Seat {
-        self.seats[cpu]
+    pub(super) fn position(&self, cpu: usize) -> CpuPosition {
+        self.positions[cpu]
     }
 
     /// The last-level cache above a cache, and its node.
@@ -249,17 +249,17 @@ mod tests {
         let described =
             caches("numa:2 l3:2(size=64KiB) l2:2(size=16KiB) l1d:1(size=4KiB) core:1 pu:2");
         assert_eq!(described.llcs(), 4);
-        let seat = described.seat(5);
-        assert_eq!((seat.llc, seat.node), (1, 0));
-        assert_eq!(seat.private, described.seat(4).private, "siblings share it");
-        assert_ne!(seat.private, described.seat(6).private);
-        assert_eq!(described.caches[seat.private as usize].size, 16 * 1024);
-        assert_eq!(described.caches[seat.llc as usize].size, 64 * 1024);
-        assert_eq!(described.llc_of(seat.private), (1, 0));
+        let position = described.position(5);
+        assert_eq!((position.llc, position.node), (1, 0));
+        assert_eq!(position.private, described.position(4).private, "siblings share it");
+        assert_ne!(position.private, described.position(6).private);
+        assert_eq!(described.caches[position.private as usize].size, 16 * 1024);
+        assert_eq!(described.caches[position.llc as usize].size, 64 * 1024);
+        assert_eq!(described.llc_of(position.private), (1, 0));
         let silent = caches("numa:2 core:4 pu:2");
-        let seat = silent.seat(2);
-        assert_eq!(silent.caches[seat.private as usize].size, Costs::DEFAULT.l2_size);
-        assert_eq!(silent.caches[seat.llc as usize].size, Costs::DEFAULT.llc_size);
+        let position = silent.position(2);
+        assert_eq!(silent.caches[position.private as usize].size, Costs::DEFAULT.l2_size);
+        assert_eq!(silent.caches[position.llc as usize].size, Costs::DEFAULT.llc_size);
         assert_eq!(silent.caches.len(), 2 + 8);
     }
 

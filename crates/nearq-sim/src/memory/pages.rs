@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::caches::{Caches, Seat};
+use super::caches::{Caches, CpuPosition};
 use super::{AddressMap, LINE, PAGE};
 
 /// What a cache holds of a page.
@@ -58,7 +58,7 @@ impl Page {
     pub(super) fn find(
         &mut self,
         mask: u64,
-        seat: Seat,
+        position: CpuPosition,
         caches: &Caches,
         latency: impl Fn(u32) -> u64,
     ) -> Found {
@@ -72,11 +72,11 @@ impl Page {
             }
             at += 1;
             let lines = holding.lines & mask;
-            if cache == seat.private {
+            if cache == position.private {
                 found.private = lines;
-            } else if caches.llc_of(cache).0 == seat.llc {
+            } else if caches.llc_of(cache).0 == position.llc {
                 found.llc |= lines;
-                if cache != seat.llc {
+                if cache != position.llc {
                     found.neighbour |= lines;
                 }
             } else if lines != 0 {
@@ -93,10 +93,10 @@ impl Page {
     }
 
     /// Takes the lines in `mask` away from all caches except a CPU's own.
-    pub(super) fn take_away(&mut self, mask: u64, seat: Seat, caches: &mut Caches) {
+    pub(super) fn take_away(&mut self, mask: u64, position: CpuPosition, caches: &mut Caches) {
         let home = self.home;
         self.holdings.retain_mut(|holding| {
-            if holding.cache == seat.private || holding.cache == seat.llc {
+            if holding.cache == position.private || holding.cache == position.llc {
                 return true;
             }
             let written = holding.written & mask;

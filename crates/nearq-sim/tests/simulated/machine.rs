@@ -8,7 +8,7 @@ use nearq_platform::{
     Wait,
 };
 use nearq_sim::{
-    AtomicU32, Costs, Doing, Ending, Outcome, Schedule, Sim, Simulation, Thread, compute,
+    Activity, AtomicU32, Costs, Ending, Outcome, Schedule, Sim, Simulation, Thread, compute,
 };
 use nearq_topology::{CpuSet, Limits};
 use std::sync::Arc;
@@ -265,8 +265,8 @@ fn a_deadlock_report_names_the_waiting_threads() {
     });
     assert_eq!((outcome.ending, outcome.result), (Ending::Deadlock, None));
     assert_eq!(outcome.unfinished.len(), 2);
-    let joining = Doing::Joining { thread: 2, name: "stuck-for-ever-".into() };
-    assert_eq!(outcome.unfinished[0].doing, joining);
+    let joining = Activity::Joining { thread: 2, name: "stuck-for-ever-".into() };
+    assert_eq!(outcome.unfinished[0].activity, joining);
     let report = outcome.report();
     assert!(
         report.contains("waits for the end of thread 2 \"stuck-for-ever-\" since "),
@@ -274,7 +274,7 @@ fn a_deadlock_report_names_the_waiting_threads() {
     );
     assert!(outcome.unfinished[1].since.is_some_and(|since| since <= outcome.end));
     assert_eq!(outcome.unfinished[1].name, "stuck-for-ever-");
-    assert!(matches!(outcome.unfinished[1].doing, Doing::Waiting { expected: 7, .. }));
+    assert!(matches!(outcome.unfinished[1].activity, Activity::Waiting { expected: 7, .. }));
     let outcome = on("core:2", || assert_eq!(Sim::wait(&AtomicU32::new(7), 7, None), Wait::Woken));
     let report = outcome.report();
     assert!(report.contains("deadlock at") && report.contains("thread 1 \"main\""), "{report}");
@@ -330,7 +330,7 @@ fn threads_that_are_left_over_are_reported_and_never_run_again() {
         Sim::sleep(MILLISECOND);
     });
     assert_eq!(outcome.unfinished.len(), 1);
-    assert_eq!(outcome.unfinished[0].doing, Doing::Sleeping);
+    assert_eq!(outcome.unfinished[0].activity, Activity::Sleeping);
     let text = outcome.unfinished[0].to_string();
     assert!(text.contains("sleeps since ") && text.contains(" ns, at most until 50"), "{text}");
 }

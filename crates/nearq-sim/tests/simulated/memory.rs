@@ -501,18 +501,18 @@ fn nearer_memory_is_never_slower_on_any_machine() {
         let topology = machine.topology().clone();
         let prices = Simulation::on(&machine, 1).jitter(false).run(move || {
             let first = topology.cpus().first().expect("there are CPUs").id;
-            let seat =
+            let location =
                 |cpu| (topology.node_index(cpu), topology.llc_index(cpu), topology.core_index(cpu));
-            let (node, llc, core) = seat(first);
+            let (node, llc, core) = location(first);
             // The own core, and the first CPU of another core, cache and node, where there is one.
             let find = |wanted: &dyn Fn(usize) -> bool| {
                 topology.cpus().iter().map(|cpu| cpu.id).find(|cpu| wanted(*cpu))
             };
             let readers = [
                 Some(first),
-                find(&|cpu| seat(cpu).2 != core && seat(cpu).1 == llc),
-                find(&|cpu| seat(cpu).1 != llc && seat(cpu).0 == node),
-                find(&|cpu| seat(cpu).0 != node),
+                find(&|cpu| location(cpu).2 != core && location(cpu).1 == llc),
+                find(&|cpu| location(cpu).1 != llc && location(cpu).0 == node),
+                find(&|cpu| location(cpu).0 != node),
             ];
             let mut prices = Vec::new();
             for reader in readers.into_iter().flatten() {

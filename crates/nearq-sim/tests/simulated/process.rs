@@ -9,7 +9,7 @@ use nearq_platform::{
     ThreadSpec, Threads,
 };
 use nearq_sim::{
-    AtomicU64, Costs, Doing, Ending, Outcome, ProcessInfo, Sim, Simulation, Thread, compute,
+    Activity, AtomicU64, Costs, Ending, Outcome, ProcessInfo, Sim, Simulation, Thread, compute,
 };
 use nearq_topology::{CpuSet, Topology};
 
@@ -241,7 +241,7 @@ fn a_process_ends_when_its_first_function_returns() {
         Sim::wait_process(child);
     });
     assert_eq!(outcome.ending, Ending::Deadlock);
-    assert!(matches!(outcome.unfinished[0].doing, Doing::Joining { thread: 2, .. }));
+    assert!(matches!(outcome.unfinished[0].activity, Activity::Joining { thread: 2, .. }));
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl CacheClaims {
 
     /// The sizes of all.
     pub(super) fn sizes(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
-        let shared = self.shared.values_mut().flat_map(Claims::whats_mut);
+        let shared = self.shared.values_mut().flat_map(Claims::values_mut);
         let alone = self.alone.values_mut().flat_map(BTreeMap::values_mut);
         shared.chain(alone).map(|(size, _)| size)
     }
@@ -158,7 +158,7 @@ impl Draft {
                 core_indices: Vec::new(),
             })
             .collect();
-        self.place_strangers(&mut llcs, node_of);
+        self.place_offline_cpus(&mut llcs, node_of);
         llcs.sort_by_key(|llc| llc.cpus.first());
         llcs
     }
@@ -216,7 +216,7 @@ impl Draft {
     }
 
     /// Gives an LLC domain to the CPUs whose caches are not known because they are offline.
-    fn place_strangers(&mut self, llcs: &mut Vec<Llc>, node_of: &[Option<usize>]) {
+    fn place_offline_cpus(&mut self, llcs: &mut Vec<Llc>, node_of: &[Option<usize>]) {
         let placed = llcs.iter().fold(CpuSet::new(), |placed, llc| &placed | &llc.cpus);
         let unplaced = &self.possible - &placed;
         if unplaced.is_empty() {

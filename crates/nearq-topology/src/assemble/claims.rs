@@ -55,7 +55,7 @@ impl<T> Claims<T> {
     }
 
     /// What else is claimed about the sets.
-    pub(crate) fn whats_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.sets.values_mut().map(|claim| &mut claim.what)
     }
 

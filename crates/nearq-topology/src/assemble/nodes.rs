@@ -26,7 +26,7 @@ impl Draft {
             // From the best known to the least: lower caches come before higher ones.
             let near = cores.iter().map(|group| &group.cpus);
             let near = near.chain(caches.iter().rev().map(|cache| &cache.cpus));
-            self.settle_by_company(near.chain(packages.iter().map(|group| &group.cpus)));
+            self.settle_by_members(near.chain(packages.iter().map(|group| &group.cpus)));
             self.settle_rest();
         }
         Ok(())
@@ -58,7 +58,7 @@ impl Draft {
     }
 
     /// CPUs that are online and whose node is unknown are where the others of a set are, if those are all on one node.
-    fn settle_by_company<'a>(&mut self, sets: impl Iterator<Item = &'a CpuSet>) {
+    fn settle_by_members<'a>(&mut self, sets: impl Iterator<Item = &'a CpuSet>) {
         let mut unknown = &self.without_node() & &self.online;
         let mut settled = CpuSet::new();
         for set in sets {

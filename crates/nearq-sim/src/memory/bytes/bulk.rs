@@ -23,7 +23,7 @@
 use std::collections::BTreeMap;
 
 use super::super::bandwidth::Bandwidth;
-use super::super::caches::Seat;
+use super::super::caches::CpuPosition;
 use super::super::{LINE, PAGE};
 use super::{Bytes, End, RunCost, Toucher, pass};
 use crate::context::Shared;
@@ -186,19 +186,20 @@ impl Bytes {
         hardware: &Hardware,
         costs: &Costs,
     ) -> (u64, RunCost) {
-        let seat = self.caches.seat(toucher.cpu);
+        let position = self.caches.position(toucher.cpu);
         let range = (start / PAGE, (start + bytes).div_ceil(PAGE));
         let mut took =
-            RunCost { kernel: self.know(range, seat, toucher, costs), ..RunCost::default() };
+            RunCost { kernel: self.know(range, position, toucher, costs), ..RunCost::default() };
         let mut footprint = self.footprints.0.remove(&range).expect("it is known since just now");
         self.age(&mut footprint, toucher.now, costs);
-        let shares = self.shares(&footprint, bytes as f64, accesses, seat, toucher.cpu, hardware);
+        let shares =
+            self.shares(&footprint, bytes as f64, accesses, position, toucher.cpu, hardware);
         let each = shares.cost(accesses, costs);
         let done = accesses.amount().min(((RUN / each.max(1e-3)) as u64).max(1));
         took.streaming = (each * done as f64) as u64;
         let moved = done as f64 * accesses.unit();
         let now = toucher.now.saturating_mul(1000);
-        let port = End::Llc(seat.llc, seat.node);
+        let port = End::Llc(position.llc, position.node);
         for source in &shares.beyond {
             let bytes = (moved * source.share) as u64;
             let through = self.bandwidth.send(source.from, port, bytes, now, costs);
@@ -209,12 +210,12 @@ impl Bytes {
             }
         }
         for (cache, brought) in [
-            (seat.private, moved * (1.0 - shares.private)),
-            (seat.llc, moved * shares.all_beyond()),
+            (position.private, moved * (1.0 - shares.private)),
+            (position.llc, moved * shares.all_beyond()),
         ] {
             let most = bytes as f64;
             let lost = self.fill(&mut footprint, cache, brought, most, accesses.writes());
-            if cache == seat.llc {
+            if cache == position.llc {
                 send_back(&mut self.bandwidth, &footprint.homes, lost, port, now, costs);
             }
         }
@@ -228,7 +229,7 @@ impl Bytes {
     fn know(
         &mut self,
         range: (usize, usize),
-        seat: Seat,
+        position: CpuPosition,
         toucher: &mut Toucher<'_>,
         costs: &Costs,
     ) -> u64 {
@@ -239,7 +240,7 @@ impl Bytes {
         let mut kernel = 0;
         let mut homes = vec![0.0; self.nodes.len()];
         for page in range.0..range.1 {
-            kernel += self.touch_first(page, seat, toucher, costs);
+            kernel += self.touch_first(page, position, toucher, costs);
             let home = self.pages.home(page).expect("it was touched just now");
             homes[home as usize] += 1.0;
         }
@@ -278,7 +279,7 @@ impl Bytes {
         footprint: &Footprint,
         bytes: f64,
         accesses: Accesses,
-        seat: Seat,
+        position: CpuPosition,
         cpu: usize,
         hardware: &Hardware,
     ) -> Shares {
@@ -287,13 +288,13 @@ impl Bytes {
             let never = in_order && bytes > self.caches.size(cache) as f64;
             if never { 0.0 } else { (footprint.held(cache) / bytes).min(1.0) }
         };
-        let private = of_own(seat.private);
-        let llc = (of_own(seat.llc) - private).max(0.0);
+        let private = of_own(position.private);
+        let llc = (of_own(position.llc) - private).max(0.0);
         let mut rest = (1.0 - private - llc).max(0.0);
         let mut beyond = Vec::with_capacity(footprint.homes.len());
         for held in &footprint.held {
             let (llc, node) = self.caches.llc_of(held.cache);
-            if !held.written || held.cache != llc || llc == seat.llc {
+            if !held.written || held.cache != llc || llc == position.llc {
                 continue;
             }
             let share = (held.bytes / bytes).min(rest);
@@ -304,7 +305,7 @@ impl Bytes {
         }
         for (home, share) in footprint.homes.iter().enumerate().filter(|(_, share)| **share > 0.0) {
             let (from, latency) =
-                (End::Memory(home as u32), self.nodes.latency(seat.node, home as u32));
+                (End::Memory(home as u32), self.nodes.latency(position.node, home as u32));
             beyond.push(Source { from, latency, share: rest * share, cache: None });
         }
         Shares { private, llc, beyond }

@@ -30,7 +30,7 @@ pub(crate) fn shell(options: &[&str], script: &str) -> Command {
     let mut command = Command::new(pretended());
     command.args(options).args(["--", "sh", "-c", script]);
     command.env_remove("LD_PRELOAD").env_remove("NEARQ_TREE").env_remove("NEARQ_TREE_CHOOSE");
-    let heed_signals = || {
+    let restore_signals = || {
         for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
             // SAFETY: numbers only, and a call that is allowed between fork and exec.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -38,7 +38,7 @@ pub(crate) fn shell(options: &[&str], script: &str) -> Command {
         Ok(())
     };
     // SAFETY: it makes that call and nothing else. A script has the first two ignored for what it runs in the background, `nohup` the third.
-    unsafe { command.pre_exec(heed_signals) };
+    unsafe { command.pre_exec(restore_signals) };
     command
 }
 

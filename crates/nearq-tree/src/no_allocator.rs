@@ -3,10 +3,10 @@
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;
 
-pub(crate) struct Nothing;
+pub(crate) struct NoAllocator;
 
 // SAFETY: it answers that there is no memory, which is always allowed; so nothing can come back.
-unsafe impl GlobalAlloc for Nothing {
+unsafe impl GlobalAlloc for NoAllocator {
     unsafe fn alloc(&self, _layout: Layout) -> *mut u8 {
         ptr::null_mut()
     }
