@@ -319,10 +319,10 @@ impl View<'_> {
     /// Whether a stray's home, with these loads, has free capacity, or is no more crowded than the place where it is now.
     fn fits(&self, stray: &Stray, after: &[i64]) -> bool {
         let capacity = self.nodes.get(stray.home).capacity;
-        let room = i64::from(self.weights.room(capacity));
-        let beyond = room - i64::from(capacity);
+        let runnable_limit = i64::from(self.weights.runnable_limit(capacity));
+        let beyond = runnable_limit - i64::from(capacity);
         let as_crowded = i64::from(self.crowd(stray.at, 0)) * i64::from(capacity) / 1000;
-        after[stray.home] <= room.max(as_crowded + beyond)
+        after[stray.home] <= runnable_limit.max(as_crowded + beyond)
     }
 
     /// Lets crowded tasks out. Returns whether any task is crowded at home.
@@ -364,8 +364,8 @@ impl View<'_> {
     }
 
     fn has_room(&self, node: usize, demand: u32) -> bool {
-        let room = self.weights.room(self.nodes.get(node).capacity);
-        self.runnable[node].saturating_add(demand) <= room
+        let runnable_limit = self.weights.runnable_limit(self.nodes.get(node).capacity);
+        self.runnable[node].saturating_add(demand) <= runnable_limit
     }
 
     /// Whether a node would have enough CPUs for a task if it had no other.
@@ -374,7 +374,7 @@ impl View<'_> {
     }
 
     fn is_crowded(&self, node: usize) -> bool {
-        self.runnable[node] > self.weights.room(self.nodes.get(node).capacity)
+        self.runnable[node] > self.weights.runnable_limit(self.nodes.get(node).capacity)
     }
 
     /// Whether a stray may come home: there is free capacity, or it would wait there no more than it does where it is.

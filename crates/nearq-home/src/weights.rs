@@ -187,7 +187,7 @@ impl Weights {
 
     /// What a node can do, plus what is tolerated beyond it. On a node of many CPUs a fraction of their capacity would be a whole
     /// task, and a CPU elsewhere would idle for lack of it.
-    pub(crate) fn room(&self, capacity: u32) -> u32 {
+    pub(crate) fn runnable_limit(&self, capacity: u32) -> u32 {
         const HALF_A_TASK: u64 = 500;
         let beyond = u64::from(capacity) * u64::from(self.values[TOLERANCE]) / 1000;
         capacity.saturating_add(beyond.min(HALF_A_TASK) as u32)
@@ -300,7 +300,10 @@ mod tests {
         let weights = Weights::default();
         for cpus in [1, 2, 8, 16, 192] {
             let capacity = 1000 * cpus;
-            assert!((capacity + 1..capacity + 1000).contains(&weights.room(capacity)), "{cpus}");
+            assert!(
+                (capacity + 1..capacity + 1000).contains(&weights.runnable_limit(capacity)),
+                "{cpus}"
+            );
         }
     }
 

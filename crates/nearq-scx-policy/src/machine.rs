@@ -144,9 +144,9 @@ mod tests {
         assert_eq!((nq.cpus, nq.llcs, nq.nodes), (16, 4, 2));
         assert_eq!((nq.node[1].llc, nq.node[1].llcs), (2, 2));
         for cpu in 0..16 {
-            let own = nq.cpu[cpu];
-            assert_eq!((own.node as usize, own.llc as usize), (cpu / 8, cpu / 4));
-            assert_eq!(own.sibling as usize, cpu ^ 1);
+            let entry = nq.cpu[cpu];
+            assert_eq!((entry.node as usize, entry.llc as usize), (cpu / 8, cpu / 4));
+            assert_eq!(entry.sibling as usize, cpu ^ 1);
         }
         assert_eq!(nq.node[1].cpus[0], 0xff00);
         assert_eq!((nq.on_llc[3].capacity, nq.on_node[0].capacity), (4 * UNIT, 8 * UNIT));

@@ -145,9 +145,9 @@ fn hard(load: &Hard) -> Result<(), String> {
             Ok(())
         }));
     }
-    let own = cpus.clone();
+    let all_cpus = cpus.clone();
     start(Box::new(move |shared| {
-        go_about(shared, &own);
+        go_about(shared, &all_cpus);
         Ok(())
     }));
     if load.hotplug {

@@ -10,7 +10,7 @@ pub(crate) use nearq_command::{Failure, RUN};
 pub(crate) const NAME: &str = "nearq-scx";
 
 /// Prints one line about what happens, on standard error. It does not matter if it cannot be written.
-pub(crate) fn tell(line: impl Display) {
+pub(crate) fn print_notice(line: impl Display) {
     nearq_command::output::print_message(NAME, line);
 }
 

@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::hotplug::Watch;
 use crate::load::{self, Loaded, UnloadReason};
 use crate::memory::Memory;
-use crate::output::{self, Failure, tell};
+use crate::output::{self, Failure, print_notice};
 use crate::pins::{self, Lock, Tellers};
 use crate::{checks, decisions, state, weights};
 
@@ -137,7 +137,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         say(options, "removed the pins of an earlier nearq-scx that was killed");
     }
     if tellers != Tellers::Root && !pins::is_open() {
-        tell(
+        print_notice(
             "only root may enter /sys/fs/bpf, so other users cannot set homes; run chmod 0755 /sys/fs/bpf to allow it",
         );
     }
@@ -169,7 +169,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
             Ok(code(status))
         }
         Ok(End::Unloaded(reason)) => {
-            tell(format_args!(
+            print_notice(format_args!(
                 "the kernel has unloaded the scheduler and uses its own again: {reason}"
             ));
             session.finish_command();
@@ -191,7 +191,7 @@ fn machine() -> Result<(Topology, Box<Nq>), Failure> {
 
 fn say(options: &Options, line: impl std::fmt::Display) {
     if !options.quiet {
-        tell(line);
+        print_notice(line);
     }
 }
 
@@ -235,7 +235,7 @@ impl Session<'_> {
                     Ok(now) => (machine, nq) = now,
                     // The scheduler goes on with what it knows; the next check comes later.
                     Err(failure) => {
-                        tell(format_args!("cannot restart: {failure}"));
+                        print_notice(format_args!("cannot restart: {failure}"));
                         continue;
                     }
                 }
@@ -326,7 +326,7 @@ impl Session<'_> {
         if self.child.is_none() {
             return;
         }
-        tell("the command continues without it");
+        print_notice("the command continues without it");
         loop {
             match self.receiver.recv() {
                 Ok(Event::Signal(number, _)) => drop(self.pass_on(number)),

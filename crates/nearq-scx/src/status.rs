@@ -114,10 +114,10 @@ fn text(nq: &Nq, memory: &Value, at: u64) -> String {
         .map(|weight| format!("{}={}", weight.name, weight.text(weight.get(&nq.weights))))
         .collect();
     text += &format!("\nweights: {}\n", set.join(" "));
-    if let Some(looks) = memory["looks"].as_u64() {
+    if let Some(checks) = memory["looks"].as_u64() {
         let of = |name: &str| memory[name].as_f64().unwrap_or(0.0);
         let cost = 100.0 * of("cpu_seconds") / of("seconds").max(1e-9);
-        text += &format!("\nmemory: {looks} checks of processes, {cost:.2} % of a CPU\n");
+        text += &format!("\nmemory: {checks} checks of processes, {cost:.2} % of a CPU\n");
         for line in decisions::lines(memory, DECISIONS, at) {
             text += &format!("  {line}\n");
         }

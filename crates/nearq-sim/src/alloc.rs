@@ -49,8 +49,8 @@ impl LineAligned {
         }
         let whole = layout.size().checked_next_multiple_of(PAGE)?;
         // In front of the object, at least a word that says where the block begins.
-        let room = page_align(layout).checked_add(LINE)?;
-        Layout::from_size_align(whole.checked_add(room)?, LINE / 4).ok().map(Placed::Pages)
+        let header = page_align(layout).checked_add(LINE)?;
+        Layout::from_size_align(whole.checked_add(header)?, LINE / 4).ok().map(Placed::Pages)
     }
 
     /// Where in a block the object of pages begins; notes in front of that where the block begins.
