@@ -1,5 +1,5 @@
-# Runs in a virtual machine of two nodes of four CPUs: homes that are told, and the tasks that inherit them. Each line `ok: WHAT` is a test that
-# passed; the last line says that it came to the end.
+# Runs in a virtual machine of two nodes of four CPUs: homes that are told, and the tasks that inherit them. Each line `ok: WHAT` is a
+# test that passed; the last line says that it came to the end.
 . /job/common.sh
 nearq=/job/nearq
 
