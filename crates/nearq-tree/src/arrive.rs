@@ -56,29 +56,29 @@ pub(crate) fn arrive(mut environment: Environment) {
         _ => Choose::Exec,
     };
     let Some(value) = environment.get(variable::VARIABLE) else { return };
-    let Some(told) = TreeVariable::of(value) else { return };
+    let Some(variable) = TreeVariable::of(value) else { return };
     if CHOOSERS.contains(&base(system::started_as())) {
-        if undo(&told) {
+        if undo(&variable) {
             variable::rewrite(value, Inherited::Own, &[]);
         }
         return;
     }
     let Some(current) = system::affinity() else { return };
-    let is_free = told.inherited == Inherited::Nothing && told.widest().as_ref() == Some(&current);
-    if choose == Choose::Lazy && (is_free || told.inherited == Inherited::Own) {
+    let is_free = variable.inherited == Inherited::Nothing && variable.widest().as_ref() == Some(&current);
+    if choose == Choose::Lazy && (is_free || variable.inherited == Inherited::Own) {
         return;
     }
-    let Some(view) = open(&told) else {
+    let Some(view) = open(&variable) else {
         stay_out(value);
         return;
     };
-    if !is_ours(&view, &told, &current) {
+    if !is_ours(&view, &variable, &current) {
         variable::rewrite(value, Inherited::Own, &[]);
         member::report(&view, Event::LeftAlone);
         return;
     }
     if choose == Choose::Lazy {
-        begin_anew(&view, &told);
+        begin_again(&view, &variable);
         variable::rewrite(value, Inherited::Nothing, &[]);
         return;
     }
@@ -96,14 +96,14 @@ fn base(path: &[u8]) -> &[u8] {
 }
 
 /// Whether the inherited CPUs are no program's own choice.
-fn is_ours(view: &View<'_>, told: &TreeVariable<'_>, current: &Mask) -> bool {
-    let is_widest = told.widest().as_ref() == Some(current);
-    if told.inherited == Inherited::Own {
+fn is_ours(view: &View<'_>, variable: &TreeVariable<'_>, current: &Mask) -> bool {
+    let is_widest = variable.widest().as_ref() == Some(current);
+    if variable.inherited == Inherited::Own {
         // A program that could have chosen may have chosen all.
         return is_widest && has_usual_memory();
     }
     is_widest
-        || told.inherited == Inherited::Home && told.narrow().as_ref() == Some(current)
+        || variable.inherited == Inherited::Home && variable.narrow().as_ref() == Some(current)
         || member::may_be_moved(view) && member::is_of_whole_homes(view, current)
         || is_of_own_entry(view, current)
 }
@@ -117,27 +117,27 @@ fn is_of_own_entry(view: &View<'_>, current: &Mask) -> bool {
 }
 
 /// All CPUs and no entry, so that nearq may give it a home when it has run for some time.
-fn begin_anew(view: &View<'_>, told: &TreeVariable<'_>) {
+fn begin_again(view: &View<'_>, variable: &TreeVariable<'_>) {
     if let Some(pid) = own_number()
         && let Some((slot, _)) = member::entry_of(view, pid)
     {
         member::release(view, slot, pid);
     }
-    if told.inherited == Inherited::Home {
+    if variable.inherited == Inherited::Home {
         system::set_memory(None);
     }
-    if let Some(widest) = told.widest() {
+    if let Some(widest) = variable.widest() {
         system::set_affinity(&widest);
     }
 }
 
 /// Gives back what was inherited from a home; false if that is not possible, or the CPUs are a program's own choice.
-fn undo(told: &TreeVariable<'_>) -> bool {
-    if told.inherited != Inherited::Home {
-        return told.inherited == Inherited::Nothing;
+fn undo(variable: &TreeVariable<'_>) -> bool {
+    if variable.inherited != Inherited::Home {
+        return variable.inherited == Inherited::Nothing;
     }
-    let (current, widest) = (system::affinity(), told.widest());
-    if current != widest && current != told.narrow() {
+    let (current, widest) = (system::affinity(), variable.widest());
+    if current != widest && current != variable.narrow() {
         return false;
     }
     system::set_memory(None);
@@ -146,30 +146,30 @@ fn undo(told: &TreeVariable<'_>) -> bool {
 
 /// Lives nowhere, not even where the parent lived.
 fn stay_out(value: &mut [u8]) {
-    if TreeVariable::of(value).is_some_and(|told| told.inherited == Inherited::Home && undo(&told))
+    if TreeVariable::of(value).is_some_and(|variable| variable.inherited == Inherited::Home && undo(&variable))
     {
         variable::rewrite(value, Inherited::Nothing, &[]);
     }
 }
 
 /// The table, if it is still there.
-fn open(told: &TreeVariable<'_>) -> Option<View<'static>> {
+fn open(variable: &TreeVariable<'_>) -> Option<View<'static>> {
     let mut path = [0; 64];
-    let path = table_path(&mut path, told)?;
+    let path = table_path(&mut path, variable)?;
     let mut buffer = [0; 64];
     // Opening an arbitrary file of another process with that number could have side effects.
     if !system::read_link(path, &mut buffer).starts_with(FILE) {
         return None;
     }
     let words = system::map(path)?;
-    let view = View::of(words, Some(told.token))?;
+    let view = View::of(words, Some(variable.token))?;
     TABLE.store(words.as_ptr().cast_mut(), Ordering::Relaxed);
     WORDS.store(words.len(), Ordering::Relaxed);
     Some(view)
 }
 
 /// `/proc/PID/fd/N`.
-fn table_path<'a>(buffer: &'a mut [u8; 64], told: &TreeVariable<'_>) -> Option<&'a CStr> {
+fn table_path<'a>(buffer: &'a mut [u8; 64], variable: &TreeVariable<'_>) -> Option<&'a CStr> {
     let mut at = 0;
     let mut put = |text: &[u8]| {
         for byte in text {
@@ -180,9 +180,9 @@ fn table_path<'a>(buffer: &'a mut [u8; 64], told: &TreeVariable<'_>) -> Option<&
     };
     let mut digits = [0; 10];
     put(b"/proc/")?;
-    put(decimal(told.supervisor, &mut digits))?;
+    put(decimal(variable.supervisor, &mut digits))?;
     put(b"/fd/")?;
-    put(decimal(told.descriptor, &mut digits))?;
+    put(decimal(variable.descriptor, &mut digits))?;
     put(b"\0")?;
     // SAFETY: a zero byte was put at the end.
     Some(unsafe { CStr::from_ptr(buffer.as_ptr().cast()) })
@@ -263,7 +263,7 @@ unsafe extern "C" fn in_child() {
     // one thread, which is here and not in a function that reads the environment.
     let value = unsafe { slice::from_raw_parts_mut(value, LENGTH.load(Ordering::Relaxed)) };
     let Some(current) = system::affinity() else { return };
-    if TreeVariable::of(value).is_some_and(|told| is_ours(&view, &told, &current)) {
+    if TreeVariable::of(value).is_some_and(|variable| is_ours(&view, &variable, &current)) {
         settle(&view, How::Fork, value);
     }
 }
@@ -290,8 +290,8 @@ mod tests {
             [(4711, 30, c"/proc/4711/fd/30"), (u32::MAX, 0, c"/proc/4294967295/fd/0")]
         {
             let text = variable::value(supervisor, descriptor, 5, &[0xf]);
-            let told = TreeVariable::of(text.as_bytes()).unwrap();
-            assert_eq!(table_path(&mut [0; 64], &told), Some(path));
+            let variable = TreeVariable::of(text.as_bytes()).unwrap();
+            assert_eq!(table_path(&mut [0; 64], &variable), Some(path));
         }
     }
 
