@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guards_exclude_and_give_back() {
+    fn guards_exclude_each_other_and_release() {
         let mutex: Mutex<i32> = Mutex::new(1);
         let guard = mutex.lock();
         assert!(mutex.try_lock().is_none());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_lock_back_and_poisons_nothing() {
+    fn a_panic_releases_the_lock_and_poisons_nothing() {
         let mutex: Mutex<i32> = Mutex::new(1);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             *mutex.lock() = 2;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_guard_is_given_back_and_a_lost_lock_made_anew() {
+    fn a_forgotten_guard_can_be_released_and_a_lost_lock_reset() {
         let mutex = Mutex::new(vec![1]);
         core::mem::forget(mutex.lock());
         assert!(mutex.try_lock().is_none());

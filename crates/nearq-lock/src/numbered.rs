@@ -256,7 +256,7 @@ mod tests {
     type Many = Numbered<Linux, u8, 4, 15>;
 
     #[test]
-    fn numbers_and_places_are_the_same_thing() {
+    fn numbers_and_positions_correspond() {
         for (number, place) in [(1, (0, 0)), (4, (0, 3)), (5, (1, 0)), (9, (2, 0)), (16, (2, 7))] {
             assert_eq!((Many::find(number), Many::number(place.0, place.1)), (place, number));
         }
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "too many")]
-    fn there_are_as_many_as_fit_and_no_more() {
+    fn all_entries_that_fit_can_be_taken_and_no_more() {
         all::<4, 15>(65_535);
         all::<1, 13>(4_095);
         all::<64, 7>(4_095);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_are_made_none_is_made_by_taking_it() {
+    fn taking_an_existing_entry_creates_none() {
         let things = Numbered::<Linux, u32, 2, 3>::new();
         let make = |count| Some(vec![7; count].into_boxed_slice());
         assert_eq!(

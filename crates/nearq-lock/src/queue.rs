@@ -99,7 +99,7 @@ pub(crate) trait Tail {
 pub(crate) enum Waking {
     /// At once.
     Now,
-    /// When the caller releases the mutex that it holds ([`WaiterSlab::wake_whom_we_told`]) and the other thread waits for. Waking a thread
+    /// When the caller releases the mutex that it holds ([`WaiterSlab::wake_announced`]) and the other thread waits for. Waking a thread
     /// takes longer than most critical sections, so it is better not to do it while holding a mutex.
     Later,
 }
@@ -370,15 +370,15 @@ impl<P: LockPlatform> WaiterSlab<P> {
     /// Wakes the thread that the caller has told something [for later](Waking::Later). It may be awake already, or wait for something else
     /// by now: a thread that is woken checks why.
     #[inline]
-    pub(crate) fn wake_whom_we_told(&self) {
+    pub(crate) fn wake_announced(&self) {
         if let Some(own) = Self::unused() {
-            self.wake_whom_it_told(own);
+            self.wake_announced_by(own);
         }
     }
 
     /// The same, for the owner of a record, which is the caller.
     #[inline]
-    pub(crate) fn wake_whom_it_told(&self, own: u32) {
+    pub(crate) fn wake_announced_by(&self, own: u32) {
         let own = self.record(own);
         // Relaxed for both: the caller's alone.
         let number = own.wakes.load(Ordering::Relaxed);

@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_fit_into_a_word_and_stay_in_their_bounds() {
+    fn settings_fit_into_a_word_and_stay_within_their_bounds() {
         let all = |value, percent, long| Settings {
             mode: Mode::Numa,
             hand_overs: value,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_named_with_its_bounds() {
+    fn out_of_bounds_settings_are_reported_with_their_bounds() {
         let wanted = Settings { batch: 1, quiet: 200, ..Settings::default() };
         let clamped = wanted.clamped();
         assert_eq!(wanted.differing(&clamped), 0b01_0100);

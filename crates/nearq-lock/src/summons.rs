@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_does_not_follow_a_number_that_no_record_has() {
+    fn a_call_ignores_a_number_without_a_record() {
         let summons = Summons::new();
         for number in [1, 4, 5, 40_000, WAITS_BY] {
             let before = summons.waits_by();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_wait_by_one_summons_do_not_send_it() {
+    fn two_waits_with_one_summons_do_not_send_it() {
         let summons = Summons::new();
         let first = summons.wait_by(9);
         let second = summons.wait_by(2);

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_set_by_its_name_within_its_bounds_and_touches_no_other() {
+    fn each_threshold_is_set_by_its_name_within_its_bounds_and_changes_no_other() {
         for &threshold in Threshold::ALL {
             assert_eq!(Threshold::named(threshold.name()), Some(threshold));
             let (least, most) = threshold.bounds().into_inner();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_clamped_may_be_set() {
+    fn clamped_values_may_be_set() {
         for patience in [Duration::ZERO, Duration::from_nanos(10_999), Duration::MAX] {
             let mut settings = Settings { patience, batch: 0, ..Settings::default() };
             for &threshold in Threshold::ALL {

@@ -112,7 +112,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// each hand-over waits until a thread has woken up. On simulated machines of 2 and 16 CPUs with one cache, joining at once had half
     /// the speed of no queue; with spinning it is 0.94 to 1.17 of that speed. With several caches, a thread queues up as soon as it comes,
     /// and spins on a line of its own.
-    pub(crate) fn looks_although_others_wait(&self) -> bool {
+    pub(crate) fn reads_word_despite_waiters(&self) -> bool {
         self.process.used_domains == 1
     }
 

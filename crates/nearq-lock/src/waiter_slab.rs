@@ -115,7 +115,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
     pub(crate) fn take_own(&self) -> Option<u32> {
         let own = Self::unused()?;
         // The record may be another thread's before the caller releases the mutex that it holds.
-        self.wake_whom_it_told(own);
+        self.wake_announced_by(own);
         P::set_number(own | IN_USE, self.end);
         Some(own)
     }
@@ -166,7 +166,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         let unused = Self::unused();
         P::set_number(0, self.end);
         if let Some(own) = unused {
-            self.wake_whom_it_told(own);
+            self.wake_announced_by(own);
             self.free(own);
         }
     }
@@ -186,7 +186,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
             return;
         }
         // The thread may release a mutex after it notes this: one that its thread-locals own.
-        self.wake_whom_it_told(own);
+        self.wake_announced_by(own);
         self.free(own);
     }
 

@@ -148,7 +148,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         let make = || Turns::new(self.word, ProcessState::<P>::get()).staying(self.stay);
         if word & !ASLEEP == LOCKED
             || word & (LOCKED | RESERVED | NUMA) == LOCKED
-                && turns_made.get_or_insert_with(make).looks_although_others_wait()
+                && turns_made.get_or_insert_with(make).reads_word_despite_waiters()
         {
             P::wait_until_changed(self.word, word, FIRST_LOOKS);
             word = self.load();

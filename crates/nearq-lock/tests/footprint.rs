@@ -56,7 +56,7 @@ fn queue_up_in_vain(mutexes: &Arc<[Mutex<()>]>) {
 
 /// 100,000 free mutexes, for each of which threads have competed: less than 1 MB in addition to them, in every mode.
 #[test]
-fn free_mutexes_take_little_beside_themselves() {
+fn free_mutexes_need_little_extra_memory() {
     let before = BYTES.load(Ordering::Relaxed);
     for mode in [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa] {
         let mut settings = Settings::default();

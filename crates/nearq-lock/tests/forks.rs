@@ -188,7 +188,7 @@ fn fork_while_each_holds_one() {
 
 /// One after the other: the mode is the process's.
 #[test]
-fn a_child_goes_on_without_those_who_waited() {
+fn a_child_continues_without_the_parents_waiters() {
     for mode in [Mode::Plain, Mode::Numa, Mode::Off, Mode::Auto] {
         fork_while_others_wait(mode);
         fork_while_others_wait_for_a_condition(mode);

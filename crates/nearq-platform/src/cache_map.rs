@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn caches_count_the_cpus_that_may_be_used() {
+    fn caches_count_only_allowed_cpus() {
         let topology = Topology::from_synthetic("numa:2 l3:2 core:2 pu:1").expect("well formed");
         let limits = Limits::unlimited(CpuSet::from_range(1..6));
         let map = CacheMap::of(&Machine { topology, limits });

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_is_there_until_it_is_given_back() {
+    fn a_held_lock_is_recorded_until_it_is_released() {
         let held = HeldLocks::new();
         assert!(!held.remove(64) && !held.may_have(64) && !held.surely_has(64));
         for lock in [64, 128, 192] {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_whose_address_another_was_taken_is_no_more_than_possible() {
+    fn a_lock_whose_address_was_reused_is_only_possibly_held() {
         let (leaker, other) = (HeldLocks::new(), HeldLocks::new());
         leaker.add(0x1000);
         assert!(leaker.surely_has(0x1000));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_its_capacity_it_doubts_and_then_knows_again() {
+    fn beyond_its_capacity_the_record_is_uncertain_until_it_empties() {
         let held = HeldLocks::new();
         let all = 1..=2 * CAPACITY + 5;
         for lock in all.clone() {

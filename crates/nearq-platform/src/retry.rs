@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_made_until_it_does_not_fail() {
+    fn an_attempt_is_repeated_until_it_succeeds() {
         let (retries, made) = (Arc::new(Retries::new()), Arc::default());
         retries.add(fails(&retries, 2, &made));
         retries.add(fails(&retries, 0, &made));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn while_an_attempt_is_made_the_list_is_not_empty_and_no_other_call_makes_one() {
+    fn during_an_attempt_the_list_is_not_empty_and_no_other_call_retries() {
         let (retries, made) = (Arc::new(Retries::new()), Arc::default());
         let (own, failing) = (Arc::clone(&retries), fails(&retries, 0, &made));
         retries.add(Box::new(move || {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_of_another_process_counts_for_nothing() {
+    fn the_mark_of_another_process_is_ignored() {
         let (retries, made) = (Arc::new(Retries::new()), Arc::default());
         // As a fork in the middle of the parent's `make` leaves it.
         retries.busy.store(1, Ordering::Relaxed);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_freed_with_the_list() {
+    fn remaining_attempts_are_freed_with_the_list() {
         let made = Arc::<AtomicU32>::default();
         let retries = Retries::new();
         let own = Arc::clone(&made);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_add_and_make_at_the_same_time() {
+    fn threads_add_and_make_attempts_concurrently() {
         let (retries, made) = (Arc::new(Retries::new()), Arc::<AtomicU32>::default());
         std::thread::scope(|scope| {
             for _ in 0..3 {

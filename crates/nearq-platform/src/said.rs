@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cause_is_said_once() {
+    fn each_cause_is_reported_once() {
         let said = Said::new();
         assert!(said.is_first("affinity"));
         assert!(said.is_first("memory"));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_threads_one_says_it() {
+    fn only_one_of_many_threads_reports_a_cause() {
         let said = Said::new();
         let first = std::thread::scope(|scope| {
             let threads = [(); 4].map(|()| scope.spawn(|| said.is_first("affinity")));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_not_said_again_and_again() {
+    fn causes_beyond_the_capacity_are_not_repeated() {
         let said = Said::new();
         for cause in 0..CAUSES {
             assert!(said.is_first(&cause.to_string()));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_has_eight_words() {
+    fn a_switch_accepts_eight_words() {
         for text in ["1", "on", "yes", "true", "ON", "Yes", " true\n"] {
             assert_eq!(parse_switch(text), Some(true), "{text:?}");
         }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_warning_shows_cannot_steer_a_terminal() {
+    fn warnings_contain_no_terminal_control_sequences() {
         let text = shown("a\u{1b}[2J\u{7f}\u{9b}\u{202e}b'\n", 80);
         assert_eq!(text, "a\\u{1b}[2J\\u{7f}\\u{9b}\\u{202e}b'\\n");
         assert!(shown(&"x".repeat(1 << 20), 80).len() < 90);

@@ -151,7 +151,7 @@ fn start_one() {
 /// alarm.
 #[test]
 #[cfg_attr(tsan, ignore = "ThreadSanitizer starts no thread in a child of several threads")]
-fn a_child_starts_threads_although_others_were_starting_and_ending() {
+fn a_child_can_start_threads_after_forking_during_thread_starts() {
     const CHILDREN: u32 = 500;
     let _alone = alone();
     let counted = Counted::new();

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_taken_again_by_who_needs_as_much() {
+    fn freed_memory_is_reused_for_the_same_size() {
         let arena = Arena::new();
         // SAFETY: for all calls, sizes are not zero, and each piece is used as it was last requested.
         unsafe {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn to_take_and_give_back_again_and_again_needs_no_more_memory() {
+    fn repeated_allocation_and_freeing_uses_constant_memory() {
         let arena = Arena::new();
         churn(&arena, 5_000);
         let before = gone(&arena);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn several_threads_do_not_wait_for_each_other_and_share_nothing() {
+    fn concurrent_allocations_do_not_wait_or_overlap() {
         let arena = Arena::new();
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_has_a_mapping_of_its_own() {
+    fn a_large_allocation_has_its_own_mapping() {
         let arena = Arena::new();
         // SAFETY: sizes are not zero; each piece is used for the size, and freed with the layout, that it was last requested with.
         unsafe {

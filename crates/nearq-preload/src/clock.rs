@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn an_invalid_time_is_refused() {
         for nanos in [-1, NANOS, i64::MAX] {
             assert_eq!(at(libc::CLOCK_REALTIME, 1, nanos), Err(libc::EINVAL));
         }

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_is_left_to_the_thread_that_makes_it_fit() {
+    fn a_waiting_thread_yields_the_cpu_to_the_thread_that_renews() {
         let now = Epoch::<Linux>::now();
         let epoch = Epoch::<Linux> { word: Atomic::new(now | 1) };
         std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_makes_it_fit_before_any_uses_it() {
+    fn one_thread_renews_the_state_before_any_thread_uses_it() {
         // Of another process, and of one that had begun and no longer existed.
         for before in [2, 3] {
             loom::model(move || {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_is_had_by_one_thread_at_a_time() {
+    fn an_entry_is_used_by_one_thread_at_a_time() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(|| {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_as_are_wanted_and_they_are_used_again() {
+    fn entries_are_unlimited_and_reused() {
         static MANY: Groups<u32, 64> = Groups::new();
         let taken: Vec<_> = (0..256).map(|_| MANY.take().expect("there is memory")).collect();
         assert_eq!(MANY.all().count(), 4);

@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_the_stack_pointer_of_the_jump_is_left() {
+    fn waits_below_the_stack_pointer_of_the_jump_are_abandoned() {
         let signal_stack = 1000..2000;
         for (top, to, here, on_own, left) in [
             (500, 600, 450, false, true),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_given_back() {
+    fn entries_are_released() {
         let depth = || thread_waits().depth.load(Ordering::Relaxed);
         let waits: Vec<_> = (0..=ENTRIES).map(|_| begin(Before::State(0))).collect();
         assert_eq!(depth(), ENTRIES);

@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn kinds_of_mutexes_are_distinguished() {
         for (kind, expected) in [
             (0, Kind::Plain),
             (1, Kind::Recursive),
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recursive_mutex_is_held_as_often_as_can_be_counted() {
+    fn a_recursive_mutex_can_be_locked_up_to_its_maximum_depth() {
         let mut mutex = of_kind(libc::PTHREAD_MUTEX_RECURSIVE);
         let mutex = mutex.as_mut_ptr();
         // SAFETY: for all calls, ours.

@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_chosen_by_either_name() {
+    fn programs_are_selected_by_either_name() {
         assert!(asked(None, None));
         assert!(asked(Some("redis-server, python3.11"), None));
         assert!(asked(Some("/opt/tool"), Some("java")));
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_names_nobody() {
+    fn an_empty_list_selects_no_program() {
         assert!(!asked(Some(""), None));
         assert!(asked(None, Some("")));
         assert!(!asked(Some(",,"), None));

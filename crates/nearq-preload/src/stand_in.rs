@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_given_back_is_used_again_and_those_of_the_last_resort_are_not() {
+    fn released_stand_ins_are_reused_except_the_common_ones() {
         real::find_all();
         let [one, other] = [(); 2].map(|()| take(libc::CLOCK_MONOTONIC).addr());
         assert!(one != other);

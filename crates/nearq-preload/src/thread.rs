@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_told_apart_as_the_c_library_does() {
+    fn threads_have_the_identity_of_the_c_library() {
         let all = || {
             // SAFETY: no arguments.
             assert_eq!(pointer(), unsafe { libc::pthread_self() });

@@ -11,7 +11,7 @@ fn runtime() -> Runtime<Linux> {
 }
 
 #[test]
-fn a_node_that_does_not_exist_is_refused_with_those_that_do() {
+fn a_nonexistent_node_is_refused_and_the_error_lists_the_nodes() {
     let error = Home::on_in(&runtime(), 4096).expect_err("there is no such node");
     assert!(matches!(error, Error::NoHome(_)));
     let text = error.to_string();
@@ -19,7 +19,7 @@ fn a_node_that_does_not_exist_is_refused_with_those_that_do() {
 }
 
 #[test]
-fn a_home_is_somewhere_and_says_why() {
+fn a_home_has_a_node_and_a_reason() {
     let runtime = runtime();
     let home = Home::pick_in(&runtime);
     let node = home.node().expect("it was chosen");
@@ -43,7 +43,7 @@ fn weights_can_be_set_by_name_and_are_checked() {
 }
 
 #[test]
-fn the_page_about_homes_has_every_weight_as_it_is() {
+fn the_documentation_of_homes_lists_every_weight() {
     let page = include_str!("../../../../docs/home.md");
     let weights = Weights::default();
     for name in Weights::names() {
@@ -59,7 +59,7 @@ fn the_page_about_homes_has_every_weight_as_it_is() {
 
 #[test]
 #[cfg(not(miri))]
-fn the_environment_sets_weights_by_name_and_what_is_wrong_is_warned_of() {
+fn the_environment_sets_weights_and_bad_values_are_warned_of() {
     use nearq_sim::{Sim, Simulation};
     let step = |text: &'static str| {
         let machine = nearq_topology::Topology::from_synthetic("core:2").unwrap();
@@ -79,7 +79,7 @@ fn the_environment_sets_weights_by_name_and_what_is_wrong_is_warned_of() {
 }
 
 #[test]
-fn names_of_choices_and_of_memory_are_read_as_they_are_written() {
+fn names_of_choices_and_memory_policies_round_trip() {
     for choice in HomeChoice::ALL.iter().copied() {
         assert_eq!(choice.to_string().parse(), Ok(choice));
         assert_eq!(HomeChoice::from_number(choice as u32), choice);
@@ -94,7 +94,7 @@ fn names_of_choices_and_of_memory_are_read_as_they_are_written() {
 }
 
 #[test]
-fn a_handle_that_became_a_pointer_comes_back_and_counts() {
+fn a_handle_survives_a_round_trip_through_a_pointer() {
     let runtime = runtime();
     let home = Home::pick_in(&runtime);
     let inside = Arc::clone(home.inside());
@@ -106,7 +106,7 @@ fn a_handle_that_became_a_pointer_comes_back_and_counts() {
 }
 
 #[test]
-fn memory_belongs_to_a_home_as_long_as_the_guard_lives() {
+fn memory_belongs_to_a_home_until_the_guard_is_dropped() {
     let runtime = runtime();
     let block = vec![1_u64; 4096];
     let home = Home::near_in(&runtime, &[]);
@@ -136,7 +136,7 @@ fn a_per_cpu_queue_has_no_home() {
 }
 
 #[test]
-fn a_thread_that_has_entered_does_not_take_the_other_nodes_from_the_process() {
+fn a_thread_in_a_home_does_not_hide_other_nodes_from_the_process() {
     let runtime = runtime();
     let homes = runtime.homes_of();
     let cpus = |list: &str| -> nearq_topology::CpuSet { list.parse().unwrap() };
@@ -148,7 +148,7 @@ fn a_thread_that_has_entered_does_not_take_the_other_nodes_from_the_process() {
 }
 
 #[test]
-fn a_runtime_that_began_where_the_machine_could_not_be_read_has_one_node_for_homes() {
+fn a_runtime_started_on_an_unreadable_machine_has_one_home_node() {
     let real = Topology::from_synthetic("numa:2 core:2").unwrap();
     let error = Topology::from_sysfs(std::path::Path::new("/nonexistent")).unwrap_err();
     let machine = Topology::of_cpus(real.possible(), &error).unwrap();

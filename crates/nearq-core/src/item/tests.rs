@@ -192,7 +192,7 @@ impl TestList {
 
 #[test]
 #[cfg(not(miri))]
-fn each_claim_leads_to_one_push_and_one_execution() {
+fn each_claim_causes_one_push_and_one_execution() {
     model(3, || {
         let list = TestList::new();
         let runs = Arc::new(AtomicU32::new(0));
@@ -225,7 +225,7 @@ fn each_claim_leads_to_one_push_and_one_execution() {
 
 #[test]
 #[cfg(not(miri))]
-fn what_was_written_before_a_queueing_that_stands_or_joins_another_is_seen() {
+fn writes_before_a_queueing_are_visible_to_the_execution() {
     model(3, || {
         let list = TestList::new();
         let said = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
@@ -255,7 +255,7 @@ fn what_was_written_before_a_queueing_that_stands_or_joins_another_is_seen() {
 
 #[test]
 #[cfg(not(miri))]
-fn an_execution_sees_plain_memory_that_the_queuer_wrote_and_the_next_queuer_sees_the_executions() {
+fn plain_writes_are_visible_from_queuer_to_execution_and_back() {
     use nearq_platform::PlatformCell;
 
     struct Shared(<Loom as Threads>::Cell<u32>);
@@ -343,7 +343,7 @@ impl Drop for Tail {
 
 #[test]
 #[cfg(not(miri))]
-fn whoever_comes_last_frees_the_item_and_nobody_else() {
+fn only_the_last_owner_frees_the_item() {
     model(3, || {
         let list = TestList::new();
         let frees = Arc::new(AtomicU32::new(0));
@@ -497,8 +497,8 @@ fn a_list_keeps_the_order() {
 
 #[test]
 #[cfg(not(miri))]
-fn more_holds_than_can_be_counted_end_the_process() {
-    aborts("item::tests::more_holds_than_can_be_counted_end_the_process", || {
+fn overflowing_the_hold_count_aborts_the_process() {
+    aborts("item::tests::overflowing_the_hold_count_aborts_the_process", || {
         let work = Work::new(|_: &Work| {});
         work.header().ext().holds.store(u32::MAX / 2 + 1, Ordering::Relaxed);
         work.header().hold();

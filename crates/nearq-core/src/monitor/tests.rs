@@ -10,7 +10,7 @@ use crate::item::tests::model;
 use crate::limit::node_active::tests::{Stub, idle};
 
 #[test]
-fn one_pushes_while_the_monitor_goes_to_sleep() {
+fn an_issuer_pushes_while_the_monitor_goes_to_sleep() {
     model(3, || {
         // Its pool waits for a place, so the issuer wakes no worker.
         let stub = Stub::new(8, 1);

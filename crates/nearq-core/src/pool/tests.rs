@@ -39,12 +39,12 @@ fn one_pushes_while(comes_or_goes: fn(&Pool<Loom>, bool)) {
 }
 
 #[test]
-fn one_pushes_while_a_worker_runs_short_items_no_longer() {
+fn a_push_while_a_worker_stops_running_short_items() {
     one_pushes_while(Pool::change_short_runners);
 }
 
 #[test]
-fn one_pushes_while_a_worker_gives_its_place_back() {
+fn a_push_while_a_worker_releases_its_place() {
     one_pushes_while(|pool, comes| {
         // Enough for the whole pool.
         (0..pool.max_running())
@@ -55,7 +55,7 @@ fn one_pushes_while_a_worker_gives_its_place_back() {
 
 /// The other one sleeps, and is called: by the pusher, or by the worker.
 #[test]
-fn one_pushes_while_a_worker_goes_into_its_hook() {
+fn a_push_while_a_worker_enters_its_hook() {
     model(3, || {
         let stub = Stub::new(8, 1);
         let pool = stub.pool_of(0);

@@ -23,7 +23,7 @@ fn orphan_beside(stub: &Stub, other: <Loom as Threads>::JoinHandle) {
 /// The last access to the queue is by its activation item: either the thread that executes it finds the queue among the orphans, or the one
 /// that puts it there finds that the activation item is over.
 #[test]
-fn a_queue_is_orphaned_while_its_kicker_ends() {
+fn a_queue_is_orphaned_while_its_activation_item_ends() {
     model(3, || {
         let stub = Stub::new(1, 1);
         stub.node_active().kick();

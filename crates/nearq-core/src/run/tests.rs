@@ -32,7 +32,7 @@ fn small_of(builder: RuntimeBuilder<Loom>, max_active: usize) -> (Runtime<Loom>,
 }
 
 #[test]
-fn one_item_and_the_end() {
+fn one_item_then_shutdown() {
     model(bound(1, 2), || {
         let (runtime, queue) = small(1);
         assert_eq!(queue.spawn(|| 5).join().expect("no panic"), 5);

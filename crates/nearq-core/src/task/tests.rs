@@ -266,7 +266,7 @@ fn a_result_whose_drop_panics_does_not_end_a_worker() {
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_replaced_harms_nobody() {
+fn a_waker_that_panics_when_replaced_affects_no_other_thread() {
     static DROPPED: Count = Count::new(0);
     let (waker, bell) = (crate::base::wait_queue::tests::bomb(&DROPPED), Bell::<Linux>::new());
     let (Sent(item), mut handle) = queued(|| 7);
@@ -424,7 +424,7 @@ mod modelled {
     }
 
     #[test]
-    fn cancelled_by_two_while_it_starts() {
+    fn cancelled_by_two_threads_while_it_starts() {
         model_in_part(2_000, 2, || {
             let desk = Desk::<Loom>::new();
             let (item, handle) = desk.queued(|| 7);

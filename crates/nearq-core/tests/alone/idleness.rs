@@ -32,7 +32,7 @@ fn busy(runtime: &Runtime) -> Vec<Workqueue> {
 }
 
 #[test]
-fn an_idle_runtime_makes_no_wake_ups() {
+fn an_idle_runtime_causes_no_wake_ups() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -58,7 +58,7 @@ fn a_runtime_without_work_has_no_threads() {
 }
 
 #[test]
-fn workers_that_sleep_long_end_and_others_come() {
+fn idle_workers_exit_and_are_replaced_when_needed() {
     let _alone = alone();
     let stopped = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&stopped);
@@ -84,7 +84,7 @@ fn workers_that_sleep_long_end_and_others_come() {
 
 /// Items come exactly when workers give up waiting for them.
 #[test]
-fn items_that_come_while_workers_end() {
+fn items_queued_while_workers_exit_are_run() {
     let _alone = alone();
     let runtime =
         Runtime::builder().idle_timeout(Duration::from_micros(300)).spin(0).build().unwrap();
@@ -150,7 +150,7 @@ fn an_item_may_drop_the_last_handle_of_its_runtime() {
 }
 
 #[test]
-fn queues_come_and_go_and_leave_nothing() {
+fn repeatedly_created_queues_leave_nothing_behind() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));

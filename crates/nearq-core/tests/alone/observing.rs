@@ -17,7 +17,7 @@ fn comm() -> String {
 }
 
 #[test]
-fn threads_are_named_after_pool_and_number() {
+fn worker_threads_are_named_after_their_pool_and_number() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -46,7 +46,7 @@ fn threads_are_named_after_pool_and_number() {
 }
 
 #[test]
-fn hooks_are_called_by_each_worker_at_its_begin_and_end() {
+fn each_worker_calls_the_start_and_stop_hooks() {
     let _alone = alone();
     let _watchdog = watch(None);
     let calls = Arc::new(Mutex::new(Vec::new()));
@@ -76,7 +76,7 @@ fn hooks_are_called_by_each_worker_at_its_begin_and_end() {
 }
 
 #[test]
-fn a_worker_whose_hook_panics_works_all_the_same() {
+fn a_worker_keeps_running_after_its_hook_panics() {
     let _alone = alone();
     let runtime = Runtime::builder()
         .on_worker_start(|_| panic!("on purpose: a hook"))
@@ -96,7 +96,7 @@ fn doing(runtime: &Runtime, description: &str) -> Option<WorkerState> {
 }
 
 #[test]
-fn a_worker_shows_what_it_runs_and_what_that_says_of_itself() {
+fn a_worker_shows_its_item_and_the_items_description() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -138,7 +138,7 @@ fn a_worker_shows_what_it_runs_and_what_that_says_of_itself() {
 }
 
 #[test]
-fn a_description_goes_even_if_the_item_panics() {
+fn a_description_is_cleared_even_if_the_item_panics() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));

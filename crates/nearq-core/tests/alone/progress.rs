@@ -27,7 +27,7 @@ fn fill(queue: &Workqueue, count: usize, gate: &Gate) -> Vec<JoinHandle<()>> {
 }
 
 #[test]
-fn an_item_starts_although_every_worker_sleeps_in_one() {
+fn an_item_starts_although_every_worker_sleeps_in_another_item() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -110,7 +110,7 @@ fn warm_up(queue: &Workqueue) {
 }
 
 #[test]
-fn a_batch_whose_first_item_blocks_does_not_hold_the_others() {
+fn a_batch_whose_first_item_blocks_does_not_delay_the_others() {
     let _alone = alone();
     let runtime = Runtime::builder().spin(0).build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -160,7 +160,7 @@ fn a_batch_whose_first_item_blocks_does_not_hold_the_others() {
 }
 
 #[test]
-fn items_behind_a_blocker_that_follows_short_ones_are_not_held() {
+fn items_behind_a_blocker_that_follows_short_items_are_not_delayed() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -219,7 +219,7 @@ impl Crowd {
 }
 
 #[test]
-fn no_more_run_at_once_than_there_are_cpus() {
+fn no_more_items_run_at_once_than_there_are_cpus() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let places = runtime.parallelism();
@@ -270,7 +270,7 @@ fn crowd_of(queues: &[Workqueue], places: usize) -> (usize, usize) {
 }
 
 #[test]
-fn every_queue_gets_its_turn_beside_one_that_never_ends() {
+fn every_queue_makes_progress_beside_an_endless_one() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));

@@ -145,10 +145,10 @@ const WAYS: [(&str, Way); 13] = [
 ];
 
 #[test]
-fn all_ways_to_wait_end_when_there_are_threads_again() {
+fn every_wait_ends_when_threads_can_be_started_again() {
     if part().is_none() {
         let output =
-            command(all_ways_to_wait_end_when_there_are_threads_again, "alone").output().unwrap();
+            command(every_wait_ends_when_threads_can_be_started_again, "alone").output().unwrap();
         return assert!(output.status.success(), "{}", said(&output));
     }
     // A thread that is there before any is refused, and that no other one of this process waits with: it would try again too.

@@ -254,7 +254,7 @@ fn the_control_groups_limit_is_reached() {
 }
 
 #[test]
-fn its_thread_is_favoured_and_runs_the_hooks() {
+fn the_rescuers_thread_has_high_priority_and_runs_the_hooks() {
     let _alone = alone();
     let _watchdog = watch(None);
     let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
@@ -291,7 +291,7 @@ fn its_thread_is_favoured_and_runs_the_hooks() {
 }
 
 #[test]
-fn idle_ones_make_no_wake_ups() {
+fn idle_rescuers_cause_no_wake_ups() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -336,7 +336,7 @@ fn queues_with_rescuers_come_and_go() {
 }
 
 #[test]
-fn a_shutdown_ends_it() {
+fn a_shutdown_ends_the_rescuer() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -354,7 +354,7 @@ mod forks {
     use crate::common::child::{Child, child, drop_in_child};
 
     #[test]
-    fn a_child_has_it_again_with_its_first_worker() {
+    fn a_forked_child_has_a_rescuer_with_its_first_worker() {
         let _alone = alone();
         let runtime = Runtime::builder().thread_limit(2).build().unwrap();
         // It would keep a handle of the runtime in the child.

@@ -28,7 +28,7 @@ fn hold(queue: &Workqueue) -> (Barrier, nearq_core::JoinHandle<u32>) {
 }
 
 #[test]
-fn a_runtime_that_does_nothing() {
+fn an_idle_runtime_shuts_down() {
     let _alone = alone();
     let _watchdog = watch(None);
     let runtime = Runtime::builder().build().unwrap();
@@ -54,7 +54,7 @@ fn a_runtime_that_does_nothing() {
 }
 
 #[test]
-fn what_is_queued_runs_before() {
+fn items_queued_before_a_shutdown_run() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -119,7 +119,7 @@ fn chains_of_items_are_finished() {
 }
 
 #[test]
-fn nothing_new_is_taken() {
+fn a_shutdown_runtime_refuses_new_items() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -153,7 +153,7 @@ fn nothing_new_is_taken() {
 }
 
 #[test]
-fn who_is_still_busy_is_named() {
+fn a_time_out_names_the_busy_workers() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -219,7 +219,7 @@ fn queues_are_dropped_after_a_time_out() {
 }
 
 #[test]
-fn inside_an_item_it_is_refused() {
+fn a_shutdown_inside_an_item_is_refused() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -242,7 +242,7 @@ fn inside_an_item_it_is_refused() {
 
 /// A hook that takes long is waited for as well.
 #[test]
-fn hooks_belong_to_the_end() {
+fn a_shutdown_waits_for_stop_hooks() {
     let _alone = alone();
     let _watchdog = watch(None);
     let (barrier, stopped) = (Barrier::default(), Arc::new(AtomicU32::new(0)));
@@ -272,7 +272,7 @@ fn hooks_belong_to_the_end() {
 
 /// Issuers that are in full swing: what was taken has run, what was refused has not.
 #[test]
-fn beside_issuers() {
+fn a_shutdown_beside_issuers() {
     const ROUNDS: usize = 60;
     let _alone = alone();
     for round in 0..ROUNDS {
@@ -331,7 +331,7 @@ fn beside_issuers() {
 }
 
 #[test]
-fn several_at_once_and_beside_builders_and_drops() {
+fn concurrent_shutdowns_beside_builders_and_drops() {
     let _alone = alone();
     for _ in 0..30 {
         let runtime = Runtime::builder().build().unwrap();
@@ -405,7 +405,7 @@ fn a_frozen_runtime() {
 
 /// Items on timers and futures that sleep hold up nothing, and are dropped or cancelled.
 #[test]
-fn what_waits_for_something_else_is_not_waited_for() {
+fn a_shutdown_does_not_wait_for_timers_and_sleeping_futures() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));

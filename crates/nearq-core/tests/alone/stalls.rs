@@ -33,7 +33,7 @@ fn stall(runtime: &Runtime, seen: impl FnOnce()) {
 }
 
 #[test]
-fn it_is_said_which_thread_runs_what_and_where_it_sleeps() {
+fn a_stall_names_each_thread_its_item_and_where_it_sleeps() {
     let _alone = alone();
     let (sender, receiver) = mpsc::channel::<Stall>();
     let sender = Mutex::new(sender);
@@ -99,13 +99,13 @@ impl tracing::Subscriber for Ear {
 
 /// What a process says on standard error that stalls without a callback; with somebody who hears it, or not.
 fn says(part: &str) -> String {
-    let output = command(tracing_hears_it_or_standard_error, part).output().unwrap();
+    let output = command(a_stall_is_reported_to_tracing_or_standard_error, part).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
-fn tracing_hears_it_or_standard_error() {
+fn a_stall_is_reported_to_tracing_or_standard_error() {
     let Some(part) = part() else {
         let alone = says("alone");
         assert!(alone.contains("nearq: pool 0 (CPUs"), "{alone}");

@@ -13,7 +13,7 @@ use crate::common::child::{
 use crate::common::{self, Barrier, alone, alone_with_runtime, eventually, watch};
 
 #[test]
-fn a_child_uses_what_it_inherits_and_the_parent_goes_on() {
+fn a_child_uses_inherited_queues_and_the_parent_continues() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = runtime.workqueue_builder("inherited").build().unwrap();
     // Threads that sleep, and one that runs.
@@ -85,7 +85,7 @@ fn the_system_queue_and_the_default_runtime() {
 
 /// An item of the parent's that waits for another one of its queue does not wait in the child, and takes no place of the limit there.
 #[test]
-fn items_that_wait_for_each_other_in_the_parent_do_not_in_the_child() {
+fn items_that_wait_for_each_other_in_the_parent_do_not_block_the_child() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = Arc::new(runtime.workqueue_builder("beside").max_active(2).build().unwrap());
     let (entered, leave) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -208,7 +208,7 @@ fn forks_under_load() {
 
 /// A runtime that was shut down, or is being, is so in the child too, and can be ended and dropped there.
 #[test]
-fn beside_a_shutdown() {
+fn forks_beside_a_shutdown() {
     let _alone = alone();
     let _watchdog = watch(None);
     for _ in 0..10 {
@@ -313,7 +313,7 @@ fn handles_of_the_parents_tasks() {
 }
 
 #[test]
-fn many_items_wait_behind_the_limit() {
+fn forks_while_many_items_are_held_back() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = runtime.workqueue_builder("crowded").max_active(1).build().unwrap();
     let (barrier, runs) = (Barrier::default(), Arc::new(AtomicU32::new(0)));
@@ -351,7 +351,7 @@ fn many_items_wait_behind_the_limit() {
 
 /// Threads of the parent wait for a queue when it forks; the child's copy of the queue is empty and open.
 #[test]
-fn while_others_flush_and_drain() {
+fn forks_while_other_threads_flush_and_drain() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = runtime.workqueue_builder("awaited").max_active(2).build().unwrap();
     for drains in [false, true] {

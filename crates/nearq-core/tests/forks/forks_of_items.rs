@@ -284,7 +284,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 /// Futures of the kinds that wait for items and queues were polled in the parent and are polled on in the child.
 #[test]
-fn futures_that_wait() {
+fn forks_with_waiting_futures() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
     let (queue, barrier, runs) = (narrow(&runtime), Barrier::default(), Arc::default());
     let work = counting(&runs, &barrier);
@@ -391,7 +391,7 @@ fn handles_and_futures_of_the_parents() {
 
 /// The lock that the parent's waker takes when it is dropped may be held for good in the child.
 #[test]
-fn a_waker_of_the_parents_is_not_dropped() {
+fn a_waker_of_the_parent_is_not_dropped_in_the_child() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = narrow(&runtime);
     let barrier = Barrier::default();

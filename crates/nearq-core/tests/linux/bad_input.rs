@@ -51,7 +51,7 @@ fn a_node_that_does_not_exist() {
 }
 
 #[test]
-fn a_mask_without_cpus_or_outside_what_is_allowed() {
+fn a_mask_without_cpus_or_outside_the_allowed_cpus() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("masks").build().unwrap();
     assert_eq!(queue.set_cpumask(CpuSet::new()), Err(Error::EmptyMask));
@@ -82,7 +82,7 @@ fn a_nice_value_out_of_range() {
 }
 
 #[test]
-fn nothing_is_half_changed() {
+fn a_refused_change_changes_nothing() {
     let runtime = runtime();
     let queue = runtime
         .workqueue_builder("whole")
@@ -117,7 +117,7 @@ fn a_limit_of_no_threads() {
 }
 
 #[test]
-fn max_active_is_cut_to_what_is_allowed() {
+fn max_active_is_clamped() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("active").max_active(0).build().unwrap();
     assert_eq!(queue.max_active(), 1024, "0 is the default");
@@ -130,7 +130,7 @@ fn max_active_is_cut_to_what_is_allowed() {
 }
 
 #[test]
-fn too_large_a_limit_is_told_once() {
+fn too_large_a_limit_is_warned_of_once() {
     if part().is_some() {
         let runtime = runtime();
         for asked in [4000, 5000] {
@@ -138,7 +138,7 @@ fn too_large_a_limit_is_told_once() {
         }
         return;
     }
-    let output = command(too_large_a_limit_is_told_once, "child").output().unwrap();
+    let output = command(too_large_a_limit_is_warned_of_once, "child").output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     let warnings: Vec<_> = text.lines().filter(|line| line.contains("max_active")).collect();
     assert_eq!(warnings.len(), 1, "{}", said(&output));
@@ -146,13 +146,13 @@ fn too_large_a_limit_is_told_once() {
 }
 
 #[test]
-fn the_default_scope_from_outside() {
+fn the_default_scope_is_read_from_the_environment() {
     match part().as_deref() {
         None => {
             for (value, part) in
                 [("numa", "good"), (" NUMA ", "good"), ("cahce", "bad"), ("cache_shard,", "bad")]
             {
-                let output = command(the_default_scope_from_outside, part)
+                let output = command(the_default_scope_is_read_from_the_environment, part)
                     .env("NEARQ_DEFAULT_SCOPE", value)
                     .output()
                     .unwrap();
@@ -206,11 +206,11 @@ fn every_scope_that_an_error_names_is_accepted() {
 }
 
 #[test]
-fn affinity_from_outside() {
+fn affinity_is_read_from_the_environment() {
     match part().as_deref() {
         None => {
             for value in ["off", "0", "No", "FALSE", "on", "1", "maybe", ""] {
-                let output = command(affinity_from_outside, value)
+                let output = command(affinity_is_read_from_the_environment, value)
                     .env("NEARQ_AFFINITY", value)
                     .output()
                     .unwrap();
@@ -242,7 +242,7 @@ fn affinity_from_outside() {
 }
 
 #[test]
-fn an_item_that_is_refused_is_told_why() {
+fn a_refused_item_gets_the_reason() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("refused").build().unwrap();
     let work = Work::new(|_: &Work| {});
@@ -266,10 +266,10 @@ fn an_item_that_is_refused_is_told_why() {
 }
 
 #[test]
-fn what_is_delayed_after_a_shutdown_is_warned_of() {
+fn delaying_an_item_after_a_shutdown_is_warned_of() {
     if part().is_none() {
         let output =
-            command(what_is_delayed_after_a_shutdown_is_warned_of, "child").output().unwrap();
+            command(delaying_an_item_after_a_shutdown_is_warned_of, "child").output().unwrap();
         let said = said(&output);
         assert!(output.status.success(), "{said}");
         assert_eq!(said.matches("was shut down and accepts nothing new").count(), 2, "{said}");
@@ -289,7 +289,7 @@ fn what_is_delayed_after_a_shutdown_is_warned_of() {
 
 /// What the kind excludes comes first: another mask would not help.
 #[test]
-fn a_mask_of_a_per_cpu_queue_is_refused_as_such_whatever_it_is() {
+fn any_mask_for_a_per_cpu_queue_is_refused() {
     let mask: CpuSet = "60000".parse().unwrap();
     let error = Workqueue::builder("masked").per_cpu().cpumask(mask).build().unwrap_err();
     assert!(matches!(error, Error::Unsupported { attribute: "a CPU mask", .. }), "{error}");

@@ -78,7 +78,7 @@ fn counter() -> (Work, Arc<AtomicU32>) {
 }
 
 #[test]
-fn what_is_held_back_can_be_cancelled_and_queued_again_at_the_end() {
+fn a_held_back_item_can_be_cancelled_and_queued_again_at_the_end() {
     let queue = queue(1);
     let gate = Gate::entered(&queue);
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -110,7 +110,7 @@ fn what_is_held_back_can_be_cancelled_and_queued_again_at_the_end() {
 
 /// The second cancelled queueing goes by a node of its own, which has a reference of the item.
 #[test]
-fn what_was_cancelled_again_and_again_is_freed() {
+fn a_repeatedly_cancelled_item_is_freed() {
     for max_active in [1, 8] {
         let queue = queue(max_active);
         let gates: Vec<_> = (0..max_active).map(|_| Gate::entered(&queue)).collect();
@@ -130,7 +130,7 @@ fn what_was_cancelled_again_and_again_is_freed() {
 }
 
 #[test]
-fn an_item_that_was_cancelled_while_it_was_held_back_is_an_item_like_others_again() {
+fn an_item_cancelled_while_held_back_works_normally_afterwards() {
     let runtime = Runtime::builder().thread_limit(1).build().unwrap();
     let narrow = runtime.workqueue_builder("narrow").max_active(1).build().unwrap();
     let wide = runtime.workqueue_builder("wide").build().unwrap();
@@ -206,7 +206,7 @@ fn a_disabled_item_refuses_until_it_is_enabled_as_often() {
 }
 
 #[test]
-fn disabling_takes_a_queueing_back() {
+fn disabling_a_pending_item_cancels_it() {
     let queue = queue(1);
     let gate = Gate::entered(&queue);
     let (work, runs) = counter();
@@ -221,7 +221,7 @@ fn disabling_takes_a_queueing_back() {
 }
 
 #[test]
-fn a_flush_waits_for_the_last_queueing_and_for_no_later_one() {
+fn a_flush_waits_for_the_last_queueing_and_not_for_later_ones() {
     let queue = Arc::new(queue(0));
     let (work, runs) = counter();
     assert!(!work.flush().unwrap(), "idle");
@@ -242,7 +242,7 @@ fn a_flush_waits_for_the_last_queueing_and_for_no_later_one() {
 }
 
 #[test]
-fn a_later_queueing_that_is_cancelled_ends_no_waiting_for_an_earlier_execution() {
+fn cancelling_a_later_queueing_does_not_end_the_wait_for_an_execution() {
     let queue = queue(1);
     let gate = Gate::entered(&queue);
     let waiter = waiter(&gate.work);
@@ -268,7 +268,7 @@ fn a_later_queueing_that_is_cancelled_ends_no_waiting_for_an_earlier_execution()
 }
 
 #[test]
-fn a_cancel_ends_the_waiting_for_what_was_queued() {
+fn a_cancel_ends_the_wait_for_a_queued_item() {
     let queue = queue(1);
     let gate = Gate::entered(&queue);
     let (work, runs) = counter();
@@ -283,7 +283,7 @@ fn a_cancel_ends_the_waiting_for_what_was_queued() {
 }
 
 #[test]
-fn who_would_wait_for_himself_is_told() {
+fn waiting_for_oneself_is_an_error() {
     let queue = Arc::new(queue(1));
     let (sender, receiver) = std::sync::mpsc::channel();
     let (behind, _) = counter();
@@ -304,7 +304,7 @@ fn who_would_wait_for_himself_is_told() {
 }
 
 #[test]
-fn of_those_that_have_all_places_the_last_one_may_not_wait_for_who_is_held_back() {
+fn the_last_active_item_may_not_wait_for_a_held_back_item() {
     let queue = Arc::new(queue(3));
     let (held_back, runs) = counter();
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -337,7 +337,7 @@ fn of_those_that_have_all_places_the_last_one_may_not_wait_for_who_is_held_back(
 }
 
 #[test]
-fn queueing_cancelling_disabling_and_waiting_at_once_from_all_sides() {
+fn concurrent_queueing_cancelling_disabling_and_waiting() {
     let queues: Arc<Vec<Workqueue>> = Arc::new((0..3).map(|number| queue(number * 2)).collect());
     let running = Arc::new(AtomicU32::new(0));
     let runs = Arc::new(AtomicU32::new(0));
@@ -370,7 +370,7 @@ fn queueing_cancelling_disabling_and_waiting_at_once_from_all_sides() {
 
 /// What `cancel_sync` does meanwhile is not undone by an `enable` of somebody else, which has nothing to undo.
 #[test]
-fn enable_undoes_nothing_of_cancel_sync() {
+fn enable_does_not_undo_cancel_sync() {
     let queue = queue(4);
     let gate = Gate::entered(&queue);
     let cancellers: Vec<_> = (0..40)
@@ -400,7 +400,7 @@ fn enable_undoes_nothing_of_cancel_sync() {
 }
 
 #[test]
-fn it_is_disabled_as_often_as_there_is_room_for() {
+fn the_disable_count_has_a_limit() {
     let queue = queue(4);
     let (work, runs) = counter();
     (0..4094).for_each(|_| assert!(!work.disable()));

@@ -23,7 +23,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn the_drop_of_the_last_clone_waits_and_those_before_it_do_not() {
+fn only_the_drop_of_the_last_clone_waits() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("cloned").build().expect("can be done");
     let (open, gate) = mpsc::channel::<()>();

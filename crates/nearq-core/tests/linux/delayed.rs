@@ -30,7 +30,7 @@ fn clocked() -> (Work, Arc<AtomicU32>, Arc<AtomicU64>, Instant) {
 }
 
 #[test]
-fn it_runs_once_and_not_before_its_time() {
+fn a_delayed_item_runs_once_and_never_early() {
     let runtime = runtime();
     let queue = queue_on(&runtime);
     let (work, runs, last, begin) = clocked();
@@ -62,7 +62,7 @@ fn a_delay_of_zero_needs_no_timer() {
 }
 
 #[test]
-fn modify_moves_it_and_says_whether_it_was_pending() {
+fn modify_moves_the_deadline_and_returns_whether_the_item_was_pending() {
     let runtime = runtime();
     let queue = queue_on(&runtime);
     let (work, runs, last, begin) = clocked();
@@ -93,7 +93,7 @@ fn modify_moves_it_and_says_whether_it_was_pending() {
 }
 
 #[test]
-fn cancelled_disabled_and_queued_elsewhere() {
+fn a_delayed_item_can_be_cancelled_disabled_and_queued_elsewhere() {
     let (first, second) = (runtime(), runtime());
     let (one, two) = (queue_on(&first), queue_on(&second));
     let (work, runs, ..) = clocked();
@@ -119,7 +119,7 @@ fn cancelled_disabled_and_queued_elsewhere() {
 }
 
 #[test]
-fn an_item_whose_queue_goes_is_idle_again_when_its_time_comes_and_is_freed() {
+fn a_delayed_item_whose_queue_is_dropped_becomes_idle_at_its_deadline() {
     let runtime = runtime();
     let other = queue_on(&runtime);
     let mut delay = Duration::from_millis(20);
@@ -160,7 +160,7 @@ fn an_item_whose_queue_goes_is_idle_again_when_its_time_comes_and_is_freed() {
 }
 
 #[test]
-fn a_time_that_comes_while_one_of_its_own_items_drops_the_queue() {
+fn a_deadline_expires_while_an_item_drops_its_own_queue() {
     let runtime = runtime();
     for round in 0..200 {
         let queue = Arc::new(queue_on(&runtime));
@@ -183,7 +183,7 @@ fn a_time_that_comes_while_one_of_its_own_items_drops_the_queue() {
 }
 
 #[test]
-fn it_may_be_delayed_from_inside_and_its_runs_do_not_overlap() {
+fn an_item_may_delay_itself_and_its_runs_do_not_overlap() {
     let runtime = runtime();
     let queue = Arc::new(queue_on(&runtime));
     let (inside, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -205,7 +205,7 @@ fn it_may_be_delayed_from_inside_and_its_runs_do_not_overlap() {
 }
 
 #[test]
-fn everything_at_once_from_all_sides() {
+fn concurrent_delays_cancels_and_changes() {
     let (first, second) = (runtime(), runtime());
     let queues = [queue_on(&first), queue_on(&first), queue_on(&second)];
     let (inside, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));

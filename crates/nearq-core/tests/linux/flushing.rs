@@ -22,7 +22,7 @@ fn gated(queue: &Workqueue) -> mpsc::Sender<()> {
 }
 
 #[test]
-fn a_flush_waits_for_what_is_queued_and_for_what_the_limit_holds_back() {
+fn a_flush_waits_for_queued_and_held_back_items() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for max_active in [1, 2, 1024] {
@@ -42,7 +42,7 @@ fn a_flush_waits_for_what_is_queued_and_for_what_the_limit_holds_back() {
 }
 
 #[test]
-fn a_flush_is_not_held_up_by_a_queue_that_never_rests() {
+fn a_flush_of_a_queue_that_is_never_empty_returns() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let queue = queue(&runtime, 16);
@@ -130,7 +130,7 @@ fn a_future_may_flush_its_own_queue() {
 }
 
 #[test]
-fn a_queue_that_drains_takes_nothing_from_outside() {
+fn a_draining_queue_refuses_items_from_outside() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let queue = queue(&runtime, 16);
@@ -210,7 +210,7 @@ fn a_future_that_is_dropped_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_cancelled_is_not_waited_for() {
+fn a_flush_does_not_wait_for_cancelled_items() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let queue = queue(&runtime, 1);

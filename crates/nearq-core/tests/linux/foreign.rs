@@ -74,7 +74,7 @@ fn busy(queue: &Workqueue) -> Barrier {
 }
 
 #[test]
-fn a_cancelled_item_on_a_timer_goes_with_its_last_handle() {
+fn a_cancelled_item_on_a_timer_is_freed_with_its_last_handle() {
     let queue = runtime().workqueue_builder("delayed").build().unwrap();
     let (work, dropped) = telling();
     assert!(queue.queue_delayed(&work, Duration::from_hours(1)));
@@ -87,7 +87,7 @@ fn a_cancelled_item_on_a_timer_goes_with_its_last_handle() {
 }
 
 #[test]
-fn a_cancelled_item_on_a_list_goes_with_its_last_handle() {
+fn a_cancelled_item_on_a_list_is_freed_with_its_last_handle() {
     let queue =
         runtime().workqueue_builder("lists").affinity_scope(AffinityScope::System).build().unwrap();
     let barrier = busy(&queue);
@@ -105,7 +105,7 @@ fn a_cancelled_item_on_a_list_goes_with_its_last_handle() {
 }
 
 #[test]
-fn a_cancelled_item_that_was_held_back_goes_with_its_last_handle() {
+fn a_cancelled_held_back_item_is_freed_with_its_last_handle() {
     let queue = runtime().workqueue_builder("limited").max_active(1).build().unwrap();
     let barrier = Barrier::default();
     let holder = barrier.hold(&queue);
@@ -120,7 +120,7 @@ fn a_cancelled_item_that_was_held_back_goes_with_its_last_handle() {
 
 /// What an item captured does not wait for its time where the queue is gone; items of other queues do.
 #[test]
-fn what_waits_on_a_timer_goes_with_its_queue() {
+fn items_on_a_timer_are_dropped_with_their_queue() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("gone").build().unwrap();
     let other = runtime.workqueue_builder("there").build().unwrap();
@@ -141,7 +141,7 @@ fn what_waits_on_a_timer_goes_with_its_queue() {
 
 /// The execution is the last that could have used it: the worker drops it, although a cancelled node is left.
 #[test]
-fn an_item_that_lets_go_of_itself_goes_with_its_execution() {
+fn an_item_that_drops_its_last_handle_is_freed_after_its_execution() {
     let queue = Arc::new(
         runtime().workqueue_builder("last").affinity_scope(AffinityScope::System).build().unwrap(),
     );
@@ -171,7 +171,7 @@ fn an_item_that_lets_go_of_itself_goes_with_its_execution() {
 
 /// What an item captured may be the last handle of the queue for which it waits on the timer: the timer does not wait for itself.
 #[test]
-fn a_delayed_item_may_have_the_last_handle_of_its_queue() {
+fn a_delayed_item_may_own_the_last_handle_of_its_queue() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("own").build().unwrap());
     let own = Arc::clone(&queue);
@@ -198,7 +198,7 @@ fn a_delayed_item_may_have_the_last_handle_of_its_queue() {
 
 /// The two last handles go at once: the value goes all the same, before the node is met.
 #[test]
-fn handles_that_go_at_once_leave_no_value_behind() {
+fn handles_dropped_at_the_same_time_leave_no_value_behind() {
     // However long this takes, nothing reaches the items: the limit holds them back.
     let queue = runtime().workqueue_builder("at once").max_active(1).build().unwrap();
     let barrier = Barrier::default();
@@ -225,7 +225,7 @@ fn handles_that_go_at_once_leave_no_value_behind() {
 
 /// Where destructors panic at any moment of cancelling and queueing again, no worker is lost, and everything ends.
 #[test]
-fn destructors_that_panic_lose_nothing() {
+fn panicking_destructors_lose_nothing() {
     let runtime = runtime();
     let watchdog = common::watch(Some(&runtime));
     let queue =
@@ -279,7 +279,7 @@ fn panic_payloads_of_a_scope_may_panic_themselves() {
 
 /// Another closure's payload takes long to drop: the scope does not wait for that.
 #[test]
-fn a_scope_does_not_wait_for_the_payloads_that_it_does_not_hand_on() {
+fn a_scope_does_not_wait_for_payloads_that_it_discards() {
     struct Waits(mpsc::Receiver<()>);
     impl Drop for Waits {
         fn drop(&mut self) {
@@ -341,7 +341,7 @@ fn a_hook_cannot_shut_its_runtime_down_and_changes_nothing() {
 }
 
 #[test]
-fn the_last_handle_may_go_in_a_hook() {
+fn the_last_handle_may_be_dropped_in_a_hook() {
     let (sender, receiver) = mpsc::channel();
     let sender = Mutex::new(sender);
     // The hook has a handle until the test has dropped its own.
@@ -391,7 +391,7 @@ fn a_closure_that_changes_a_queue_may_use_it() {
 }
 
 #[test]
-fn the_largest_numbers_are_as_good_as_others() {
+fn the_largest_numbers_are_accepted() {
     let long = Duration::from_secs(18_446_744_074);
     let runtime = Runtime::builder().idle_timeout(long).cpu_intensive_after(long).build().unwrap();
     assert!(runtime.cpu_intensive_after() > Duration::from_hours(24 * 365 * 500));
@@ -405,8 +405,8 @@ fn the_largest_numbers_are_as_good_as_others() {
 
 /// The count of handles is not taken back by a panic, which could be caught: the process ends, as with `Arc`.
 #[test]
-fn more_handles_than_can_be_counted_end_the_process() {
-    const NAME: &str = "foreign::more_handles_than_can_be_counted_end_the_process";
+fn overflowing_the_handle_count_aborts_the_process() {
+    const NAME: &str = "foreign::overflowing_the_handle_count_aborts_the_process";
     if std::env::var_os("NEARQ_TEST_CHILD").is_some() {
         let work = Work::new(|_: &Work| {});
         for _ in 0..1 << 24 {
@@ -450,7 +450,7 @@ fn a_rescuers_hook_may_drop_its_queue() {
 
 /// Its queue is gone when its time comes, and it was the last: its destructor holds up no other deadline.
 #[test]
-fn a_delayed_item_without_a_queue_holds_up_no_other_deadline() {
+fn a_delayed_item_without_a_queue_delays_no_other_deadline() {
     struct Waits(mpsc::Receiver<()>);
     impl Drop for Waits {
         fn drop(&mut self) {

@@ -79,7 +79,7 @@ fn waiting(queue: &Workqueue) -> (Signal, JoinHandle<u32>) {
 }
 
 #[test]
-fn they_await_closures_and_each_other() {
+fn futures_await_closures_and_each_other() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("futures").build().unwrap());
     let _watchdog = watch(Some(&runtime));
@@ -104,7 +104,7 @@ fn they_await_closures_and_each_other() {
 }
 
 #[test]
-fn dropped_handles_leave_them_alone_and_nothing_leaks() {
+fn dropped_handles_do_not_cancel_futures_and_nothing_leaks() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("dropped").build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -150,7 +150,7 @@ impl Future for Alone {
 }
 
 #[test]
-fn woken_by_many_threads_it_is_polled_by_one_at_a_time_and_no_wake_is_lost() {
+fn a_future_woken_by_many_threads_is_polled_by_one_at_a_time() {
     const WAKES: u64 = 20_000;
     let runtime = runtime();
     let queue =
@@ -196,7 +196,7 @@ fn woken_by_many_threads_it_is_polled_by_one_at_a_time_and_no_wake_is_lost() {
 }
 
 #[test]
-fn who_yields_without_end_lets_others_run() {
+fn an_endlessly_yielding_future_lets_other_items_run() {
     let runtime = runtime();
     let queue = narrow(&runtime);
     let _watchdog = watch(Some(&runtime));
@@ -231,7 +231,7 @@ fn who_yields_without_end_lets_others_run() {
 }
 
 #[test]
-fn who_waits_for_a_wake_has_no_place_under_the_limit() {
+fn a_future_waiting_for_a_wake_does_not_count_against_max_active() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("one").max_active(1).build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -247,7 +247,7 @@ fn who_waits_for_a_wake_has_no_place_under_the_limit() {
 }
 
 #[test]
-fn panics_reach_the_joiner_and_are_counted() {
+fn panics_of_futures_reach_the_joiner_and_are_counted() {
     let runtime = runtime();
     let queue = narrow(&runtime);
     let _watchdog = watch(Some(&runtime));
@@ -264,7 +264,7 @@ fn panics_reach_the_joiner_and_are_counted() {
 }
 
 #[test]
-fn cancelled_in_each_state() {
+fn futures_can_be_cancelled_in_each_state() {
     let runtime = runtime();
     let queue = narrow(&runtime);
     let _watchdog = watch(Some(&runtime));
@@ -304,7 +304,7 @@ fn cancelled_in_each_state() {
 }
 
 #[test]
-fn a_queue_that_is_dropped_does_not_wait_for_sleepers_and_their_wake_cancels_them() {
+fn dropping_a_queue_does_not_wait_for_sleeping_futures() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     let queue = runtime.workqueue_builder("gone").build().unwrap();
@@ -331,7 +331,7 @@ fn a_queue_that_is_dropped_does_not_wait_for_sleepers_and_their_wake_cancels_the
 }
 
 #[test]
-fn a_drop_runs_what_is_queued_and_what_that_wakes() {
+fn dropping_a_queue_runs_queued_futures_and_the_futures_they_wake() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     for _ in 0..200 {
@@ -353,7 +353,7 @@ fn a_drop_runs_what_is_queued_and_what_that_wakes() {
 }
 
 #[test]
-fn a_wake_that_meets_the_drop_of_the_queue() {
+fn a_wake_races_with_the_drop_of_the_queue() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     let (mut done, mut cancelled) = (0, 0);
@@ -386,7 +386,7 @@ fn a_wake_that_meets_the_drop_of_the_queue() {
 }
 
 #[test]
-fn a_queue_that_one_of_its_futures_drops() {
+fn a_future_may_drop_its_own_queue() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     for _ in 0..100 {
@@ -478,7 +478,7 @@ impl Drop for Counted {
 
 /// Their queue is gone: each ends in the thread that ends the one before it, and that needs no deep stack.
 #[test]
-fn a_long_chain_of_futures_ends_on_a_small_stack() {
+fn a_long_chain_of_futures_is_dropped_on_a_small_stack() {
     let length = if cfg!(miri) { 100 } else { 20_000 };
     for kind in [Chain::Wakes, Chain::Keeps] {
         let (first, ended) =

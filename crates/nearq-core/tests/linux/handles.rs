@@ -40,7 +40,7 @@ fn a_handle_queues_while_the_queue_is_open() {
 }
 
 #[test]
-fn after_the_last_owner_is_gone_a_handle_is_refused_and_gets_its_closure_back() {
+fn after_the_last_owner_is_dropped_a_handle_gets_its_closure_back() {
     let runtime = runtime();
     let queue = queue(&runtime, "gone");
     let handle = queue.handle();
@@ -124,7 +124,7 @@ fn the_queues_own_items_queue_by_a_handle_while_it_drains() {
 }
 
 #[test]
-fn what_a_handle_queues_beside_the_drop_runs_before_it_returns_or_is_refused() {
+fn items_queued_during_the_drop_are_run_or_refused() {
     for round in 0..200 {
         let runtime = runtime();
         let queue = queue(&runtime, "raced");
@@ -161,7 +161,7 @@ fn what_a_handle_queues_beside_the_drop_runs_before_it_returns_or_is_refused() {
 
 /// A delay that is armed beside the drop must not keep its item pending until its time has come.
 #[test]
-fn a_delay_that_is_armed_beside_the_drop_is_given_up_soon() {
+fn a_delay_armed_during_the_drop_is_soon_discarded() {
     let runtime = runtime();
     for round in 0..100 {
         let queue = queue(&runtime, "delays");
@@ -188,7 +188,7 @@ fn a_delay_that_is_armed_beside_the_drop_is_given_up_soon() {
 
 /// What a service looks like: its queue and its set in one struct, which moves to another thread.
 #[test]
-fn a_service_holds_its_queue_and_a_set_of_it() {
+fn a_struct_can_hold_a_queue_and_its_join_set() {
     struct Service {
         queue: Workqueue,
         jobs: JoinSet<u32>,
@@ -210,7 +210,7 @@ fn a_service_holds_its_queue_and_a_set_of_it() {
 }
 
 #[test]
-fn a_task_goes_to_the_cpu_that_is_named() {
+fn a_task_goes_to_the_named_cpu() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("named").per_cpu().build().expect("can be done");
     let error = queue.task().on_cpu(60_000).unwrap_err();
@@ -236,7 +236,7 @@ fn handles_make_no_cycles() {
 
 /// Threads that go on trying after the end, each of them preempted anywhere, must not keep the drop from returning.
 #[test]
-fn the_drop_returns_while_threads_go_on_trying() {
+fn the_drop_returns_although_threads_keep_trying_to_queue() {
     let runtime = runtime();
     let queue = queue(&runtime, "hammered");
     let stop = Arc::new(AtomicU32::new(0));

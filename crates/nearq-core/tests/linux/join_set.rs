@@ -32,7 +32,7 @@ fn blocked(runtime: &Runtime) -> (Workqueue, mpsc::Sender<()>) {
 }
 
 #[test]
-fn in_the_order_in_which_they_end() {
+fn members_are_joined_in_the_order_in_which_they_end() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("order").max_active(16).build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -58,7 +58,7 @@ fn in_the_order_in_which_they_end() {
 }
 
 #[test]
-fn many_members_of_both_kinds_and_their_panics() {
+fn a_set_joins_many_closures_and_futures_and_their_panics() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("many").build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -87,7 +87,7 @@ fn many_members_of_both_kinds_and_their_panics() {
 }
 
 #[test]
-fn awaited_on_the_queue_itself() {
+fn a_set_can_be_awaited_on_its_own_queue() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("awaited").build().unwrap());
     let _watchdog = watch(Some(&runtime));
@@ -109,7 +109,7 @@ fn awaited_on_the_queue_itself() {
 }
 
 #[test]
-fn joined_within_the_only_worker() {
+fn a_set_can_be_joined_within_the_only_worker() {
     let runtime = runtime();
     let first = runtime.allowed_cpus().first().unwrap();
     let queue =
@@ -126,7 +126,7 @@ fn joined_within_the_only_worker() {
 }
 
 #[test]
-fn cancelled_closures_are_dropped_at_once() {
+fn cancelled_closures_are_dropped_immediately() {
     let runtime = runtime();
     let (queue, open) = blocked(&runtime);
     let _watchdog = watch(Some(&runtime));
@@ -157,7 +157,7 @@ fn cancelled_closures_are_dropped_at_once() {
 }
 
 #[test]
-fn cancelled_against_the_start() {
+fn a_cancel_races_with_the_start() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("race").build().unwrap();
     let _watchdog = watch(Some(&runtime));
@@ -179,7 +179,7 @@ fn cancelled_against_the_start() {
 }
 
 #[test]
-fn sets_cancel_what_has_not_started() {
+fn a_set_cancels_members_that_have_not_started() {
     let runtime = runtime();
     let (queue, open) = blocked(&runtime);
     let _watchdog = watch(Some(&runtime));
@@ -270,7 +270,7 @@ fn a_scope_within_an_item_of_a_queue_that_runs_one_at_a_time() {
 }
 
 #[test]
-fn scopes_within_items_that_have_all_the_places() {
+fn scopes_within_items_that_use_up_max_active() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("few").max_active(3).build().unwrap());
     let _watchdog = watch(Some(&runtime));
@@ -297,7 +297,7 @@ fn scopes_within_items_that_have_all_the_places() {
 }
 
 #[test]
-fn an_item_that_enters_scopes_without_end_leaves_little_behind() {
+fn an_item_that_keeps_entering_scopes_uses_bounded_memory() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("endless").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
@@ -317,7 +317,7 @@ fn an_item_that_enters_scopes_without_end_leaves_little_behind() {
 }
 
 #[test]
-fn a_panic_in_a_scope_within_an_item_is_counted_and_passed_on() {
+fn a_panic_in_a_scope_within_an_item_is_counted_and_propagated() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("panics").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
@@ -346,7 +346,7 @@ impl Wake for Counted {
 }
 
 #[test]
-fn a_set_that_has_given_out_everything_has_no_waker() {
+fn a_set_that_has_returned_all_members_holds_no_waker() {
     let runtime = runtime();
     let (queue, open) = blocked(&runtime);
     let mut set = queue.join_set();
@@ -368,7 +368,7 @@ fn a_set_that_has_given_out_everything_has_no_waker() {
 
 /// What nobody can wake, join or cancel any more is dropped, also where it has a set.
 #[test]
-fn a_future_that_nobody_can_wake_is_dropped_with_its_set() {
+fn a_future_that_can_never_be_woken_is_dropped_with_its_set() {
     struct Told(mpsc::Sender<()>);
     impl Drop for Told {
         fn drop(&mut self) {
@@ -393,7 +393,7 @@ fn a_future_that_nobody_can_wake_is_dropped_with_its_set() {
 
 /// A waker is cloned once each time it is registered, so nothing is dropped while a clone panics.
 #[test]
-fn a_clone_that_panics_beside_a_drop_that_does() {
+fn a_clone_and_a_drop_of_a_waker_that_both_panic() {
     thread_local! {
         static CLONES: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     }

@@ -141,7 +141,7 @@ fn max_active() {
 }
 
 #[test]
-fn all_at_once() {
+fn all_attributes_change_at_once() {
     let (runtime, queue) = queue();
     under_load(&queue, CHANGES, |number| {
         match number % 5 {
@@ -165,7 +165,7 @@ fn all_at_once() {
 }
 
 #[test]
-fn a_limit_that_is_lowered_holds_for_what_comes_after() {
+fn a_lowered_limit_applies_to_later_items() {
     let (_runtime, queue) = queue();
     let _watchdog = watch(Some(queue.runtime()));
     for _ in 0..200 {
@@ -252,7 +252,7 @@ fn strict_workers_never_leave_their_pod() {
 }
 
 #[test]
-fn a_queue_that_is_made_while_the_defaults_change_follows_them_too() {
+fn a_queue_created_while_the_defaults_change_follows_them() {
     if !common::has_cpus("a queue made while the defaults change", 2) {
         return;
     }
@@ -296,7 +296,7 @@ fn compare(changes: usize, mut few: impl FnMut(usize), mut many: impl FnMut(usiz
 
 /// Each slice has a pool, a pwq and a table of its own, which stay.
 #[test]
-fn a_change_costs_no_more_after_thousands() {
+fn a_change_costs_no_more_after_thousands_of_changes() {
     let runtime = Runtime::builder().build().unwrap();
     let [few, many] = [2, 2500].map(|slices| {
         let queue = runtime.workqueue_builder("slices").build().unwrap();
@@ -311,7 +311,7 @@ fn a_change_costs_no_more_after_thousands() {
 
 /// A queue keeps the memory of each home that it has had.
 #[test]
-fn a_change_of_home_costs_no_more_after_thousands() {
+fn a_change_of_home_costs_no_more_after_thousands_of_changes() {
     let runtime = Runtime::builder().build().unwrap();
     let [few, many] = [2, 4000].map(|homes| {
         let queue = runtime.workqueue_builder("homes").build().unwrap();

@@ -18,7 +18,7 @@ fn held_queue(runtime: &Runtime, name: &str) -> (Workqueue, mpsc::Sender<()>) {
 fn pending_of_test(_: &Work) {}
 
 #[test]
-fn what_runs_is_seen_with_its_queue_and_for_how_long() {
+fn running_items_are_listed_with_their_queue_and_run_time() {
     let runtime = Runtime::builder().build().unwrap();
     assert!(runtime.running().is_empty());
     let (queue, go) = held_queue(&runtime, "held");
@@ -36,7 +36,7 @@ fn what_runs_is_seen_with_its_queue_and_for_how_long() {
 }
 
 #[test]
-fn what_is_held_back_is_seen_and_what_was_cancelled_is_not() {
+fn held_back_items_are_listed_and_cancelled_items_are_not() {
     let runtime = Runtime::builder().build().unwrap();
     let (queue, go) = held_queue(&runtime, "held");
     let works: Vec<Work> = (0..10).map(|_| Work::new(pending_of_test)).collect();
@@ -68,7 +68,7 @@ fn what_is_held_back_is_seen_and_what_was_cancelled_is_not() {
 }
 
 #[test]
-fn what_waits_for_a_worker_is_seen_and_how_long() {
+fn waiting_items_are_listed_with_their_wait_time() {
     let runtime = Runtime::builder().thread_limit(1).build().unwrap();
     let _timing = runtime.time_items();
     let (first, go) = held_queue(&runtime, "first");
@@ -92,7 +92,7 @@ fn what_waits_for_a_worker_is_seen_and_how_long() {
 }
 
 #[test]
-fn looking_while_all_goes_on_loses_nothing() {
+fn snapshots_under_load_lose_no_items() {
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("busy").max_active(4).build().unwrap();
     let works: Vec<Work> = (0..100).map(|_| Work::new(|_| ())).collect();

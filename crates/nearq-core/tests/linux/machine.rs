@@ -49,7 +49,7 @@ fn reads() -> Option<u64> {
 }
 
 #[test]
-fn a_look_at_a_machine_that_is_as_it_was_does_not_read_all_of_it() {
+fn checking_an_unchanged_machine_does_not_read_all_of_it() {
     let runtime = Runtime::builder().build().unwrap();
     runtime.refresh();
     let Some(before) = reads() else {
@@ -88,13 +88,12 @@ fn set_most_files(most: libc::rlim_t) -> libc::rlim_t {
 }
 
 #[test]
-fn a_machine_that_cannot_be_read_is_one_node_until_it_can_be() {
+fn an_unreadable_machine_is_one_node_until_it_can_be_read() {
     if part().is_some() {
         return begin_without_files();
     }
-    let output = command(a_machine_that_cannot_be_read_is_one_node_until_it_can_be, "child")
-        .output()
-        .unwrap();
+    let output =
+        command(an_unreadable_machine_is_one_node_until_it_can_be_read, "child").output().unwrap();
     let text = said(&output);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
     // The monitor may find that it cannot read states either.
@@ -132,7 +131,7 @@ fn begin_without_files() {
 }
 
 #[test]
-fn an_affinity_that_shrinks_and_grows_is_followed() {
+fn a_shrinking_and_growing_affinity_is_followed() {
     if part().is_some() {
         return follow();
     }
@@ -141,7 +140,7 @@ fn an_affinity_that_shrinks_and_grows_is_followed() {
     }
     let all = Runtime::builder().build().unwrap().allowed_cpus();
     let one = CpuSet::single(all.last().unwrap());
-    let mut child = command(an_affinity_that_shrinks_and_grows_is_followed, "child")
+    let mut child = command(a_shrinking_and_growing_affinity_is_followed, "child")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -211,10 +210,12 @@ fn follow() {
 }
 
 #[test]
-fn a_change_while_everybody_is_busy_loses_nothing() {
+fn a_change_of_the_machine_while_all_workers_are_busy_loses_nothing() {
     if part().is_none() {
         let output =
-            command(a_change_while_everybody_is_busy_loses_nothing, "child").output().unwrap();
+            command(a_change_of_the_machine_while_all_workers_are_busy_loses_nothing, "child")
+                .output()
+                .unwrap();
         assert!(output.status.success(), "{}", said(&output));
         return;
     }
@@ -292,7 +293,7 @@ impl Drop for Cgroup {
 }
 
 #[test]
-fn a_quota_that_is_set_and_lifted_is_followed() {
+fn setting_and_lifting_a_quota_is_followed() {
     if part().is_some() {
         let runtime = Runtime::builder().build().unwrap();
         let queue = runtime.workqueue_builder("quota").build().unwrap();
@@ -313,7 +314,7 @@ fn a_quota_that_is_set_and_lifted_is_followed() {
     if !has_cpus("a quota that changes", 2) {
         return;
     }
-    let mut child = command(a_quota_that_is_set_and_lifted_is_followed, "child")
+    let mut child = command(setting_and_lifting_a_quota_is_followed, "child")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -139,7 +139,7 @@ fn high_priority_is_nice_minus_20() {
 }
 
 #[test]
-fn each_of_them_is_changed_live() {
+fn each_scheduling_attribute_can_be_changed_live() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     for kind in 0..3 {
@@ -165,7 +165,7 @@ fn each_of_them_is_changed_live() {
 }
 
 #[test]
-fn equal_priorities_share_pools_and_others_do_not() {
+fn only_queues_of_equal_priority_share_pools() {
     let runtime = runtime();
     let slice = Duration::from_millis(1);
     let of = |settings: WorkqueueBuilder| {
@@ -204,7 +204,7 @@ fn equal_priorities_share_pools_and_others_do_not() {
 
 /// An item of one queue starts the workers of another: they are not favoured as it is.
 #[test]
-fn workers_have_nothing_of_the_worker_that_starts_them() {
+fn workers_do_not_inherit_the_priority_of_the_worker_that_starts_them() {
     if !may_be_favoured() {
         return;
     }
@@ -230,14 +230,14 @@ fn named(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue() {
+fn the_timer_and_the_monitor_have_the_highest_priority_of_all_queues() {
     if !may_be_favoured() {
         return;
     }
     // In a process of its own: no other test has a timer or a monitor there.
     if part().is_none() {
         let output =
-            command(the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue, "it")
+            command(the_timer_and_the_monitor_have_the_highest_priority_of_all_queues, "it")
                 .output()
                 .unwrap();
         assert!(output.status.success(), "{}", said(&output));
@@ -360,7 +360,7 @@ fn warnings(test: impl Fn(), part: &str) -> Vec<String> {
 }
 
 #[test]
-fn where_it_is_refused_workers_have_a_short_slice_and_one_line_says_why() {
+fn refused_priorities_leave_a_short_slice_and_warn_once() {
     if part().is_some() {
         if !give_up(0) {
             return;
@@ -395,8 +395,7 @@ fn where_it_is_refused_workers_have_a_short_slice_and_one_line_says_why() {
         println!("tried");
         return;
     }
-    let lines =
-        warnings(where_it_is_refused_workers_have_a_short_slice_and_one_line_says_why, "refused");
+    let lines = warnings(refused_priorities_leave_a_short_slice_and_warn_once, "refused");
     if lines.is_empty() {
         return;
     }
@@ -416,7 +415,7 @@ fn where_it_is_refused_workers_have_a_short_slice_and_one_line_says_why() {
 }
 
 #[test]
-fn where_a_part_is_allowed_workers_have_that() {
+fn workers_get_the_permitted_part_of_a_priority() {
     if part().is_some() {
         // Nice -5.
         if !give_up(25) {
@@ -435,12 +434,12 @@ fn where_a_part_is_allowed_workers_have_that() {
         assert_eq!(started_by(&idle, &plain), own());
         return;
     }
-    let lines = warnings(where_a_part_is_allowed_workers_have_that, "part");
+    let lines = warnings(workers_get_the_permitted_part_of_a_priority, "part");
     assert!(lines.len() <= 1 && lines.iter().all(|line| line.contains("nice -20:")), "{lines:?}");
 }
 
 #[test]
-fn nothing_is_said_of_what_is_not_refused() {
+fn no_warning_is_given_if_nothing_is_refused() {
     if part().is_some() {
         if !give_up(0) {
             return;
@@ -459,11 +458,11 @@ fn nothing_is_said_of_what_is_not_refused() {
         }
         return;
     }
-    assert_eq!(warnings(nothing_is_said_of_what_is_not_refused, "quiet"), Vec::<String>::new());
+    assert_eq!(warnings(no_warning_is_given_if_nothing_is_refused, "quiet"), Vec::<String>::new());
 }
 
 #[test]
-fn what_the_platform_tells_is_what_proc_tells() {
+fn the_platform_reports_the_same_priorities_as_proc() {
     let Scheduling { policy, nice, slice } = Linux::scheduling(Linux::current_thread()).unwrap();
     let own = own();
     assert_eq!((policy == SchedPolicy::Idle, nice), (own.idle, own.nice));

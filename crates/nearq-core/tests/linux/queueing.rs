@@ -143,7 +143,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn what_an_item_panics_with_may_panic_when_it_is_dropped() {
+fn a_panic_payload_may_panic_when_dropped() {
     let runtime =
         Runtime::builder().on_worker_start(|_| std::panic::panic_any(Bomb(2))).build().unwrap();
     let queue = runtime.workqueue_builder("bombs").build().unwrap();
@@ -191,7 +191,7 @@ fn many_issuers_many_items() {
 }
 
 #[test]
-fn max_active_bounds_what_runs_at_once() {
+fn max_active_bounds_how_many_items_run_at_once() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("bounded").max_active(1).build().unwrap();
     let running = Arc::new(AtomicU64::new(0));

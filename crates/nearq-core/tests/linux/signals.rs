@@ -11,7 +11,7 @@ use nearq_platform::{Linux, SignalMask, Threads};
 use crate::common::{self, Barrier};
 
 #[test]
-fn what_an_item_starts_can_be_ended() {
+fn a_process_started_by_an_item_can_be_terminated() {
     let runtime = Runtime::builder().build().unwrap();
     let rescued = runtime.workqueue_builder("rescued").rescuer().build().unwrap();
     let queue = runtime.workqueue_builder("jobs").build().unwrap();
@@ -30,7 +30,7 @@ fn ended_by_term() -> ExitStatus {
 }
 
 #[test]
-fn what_the_callback_of_a_stall_starts_can_be_ended() {
+fn a_process_started_by_a_stall_callback_can_be_terminated() {
     let (sender, receiver) = mpsc::channel();
     let gate = Barrier::default();
     let runtime = Runtime::builder()

@@ -28,7 +28,7 @@ fn narrow(runtime: &Runtime) -> Workqueue {
 }
 
 #[test]
-fn joined_and_awaited() {
+fn tasks_can_be_joined_and_awaited() {
     let queue = queue();
     let _watchdog = watch(Some(queue.runtime()));
     for number in 0..2000 {
@@ -44,7 +44,7 @@ fn joined_and_awaited() {
 }
 
 #[test]
-fn what_the_closure_wrote_is_seen_after_the_join() {
+fn writes_of_the_closure_are_visible_after_the_join() {
     let queue = queue();
     let _watchdog = watch(Some(queue.runtime()));
     for round in 0..2000 {
@@ -57,7 +57,7 @@ fn what_the_closure_wrote_is_seen_after_the_join() {
 }
 
 #[test]
-fn dropped_handles_leave_the_closures_alone_and_nothing_leaks() {
+fn dropped_handles_do_not_cancel_closures_and_nothing_leaks() {
     let queue = queue();
     let _watchdog = watch(Some(queue.runtime()));
     let tail = Arc::new(AtomicU64::new(0));
@@ -80,7 +80,7 @@ fn dropped_handles_leave_the_closures_alone_and_nothing_leaks() {
 }
 
 #[test]
-fn a_panic_reaches_who_joins_with_its_message() {
+fn a_panic_reaches_the_joiner_with_its_message() {
     let queue = queue();
     let _watchdog = watch(Some(queue.runtime()));
     let panic = queue.spawn(|| panic!("on purpose: {}", 1 + 1)).join().unwrap_err();
@@ -109,7 +109,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn what_panics_when_it_is_dropped_does_not_end_a_worker() {
+fn a_result_that_panics_when_dropped_does_not_end_a_worker() {
     let runtime = Runtime::builder().build().unwrap();
     let queue = narrow(&runtime);
     let _watchdog = watch(Some(&runtime));
@@ -241,7 +241,7 @@ fn a_panic_in_a_scope_is_counted() {
 }
 
 #[test]
-fn a_panic_leaves_a_scope_after_all_have_ended() {
+fn a_panic_leaves_a_scope_after_all_closures_have_ended() {
     let queue = queue();
     let _watchdog = watch(Some(queue.runtime()));
     let message =
@@ -335,7 +335,7 @@ fn an_item_runs_where_it_was_queued_for() {
 
 /// `?` takes them into the usual box of errors, which threads share.
 #[test]
-fn what_failed_is_an_error_like_others() {
+fn a_join_error_converts_to_a_boxed_error() {
     fn fails(
         queue: &nearq_core::Workqueue,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -348,7 +348,7 @@ fn what_failed_is_an_error_like_others() {
 
 /// What would wait for itself, or for one that waits for it, is told so, as by `Work::flush`.
 #[test]
-fn joining_what_one_keeps_from_starting_is_an_error() {
+fn joining_a_task_that_the_joiner_prevents_from_starting_is_an_error() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     let queue = Arc::new(runtime.workqueue_builder("ordered").ordered().build().unwrap());

@@ -3,7 +3,7 @@
 use nearq_core::{Runtime, system};
 
 #[test]
-fn they_are_as_in_the_kernel() {
+fn system_queues_have_the_attributes_of_the_kernels() {
     let rows = [
         (system::percpu(), "events", true, 1024, false),
         (system::highpri(), "events_highpri", true, 1024, false),
@@ -32,7 +32,7 @@ fn they_are_as_in_the_kernel() {
 
 /// On Linux itself: items run on the CPU that is named, and their worker has its name.
 #[test]
-fn an_item_runs_on_its_cpu_in_a_worker_of_that_name() {
+fn an_item_runs_on_the_named_cpu_in_that_cpus_worker() {
     let (sender, receiver) = std::sync::mpsc::channel();
     for cpu in &Runtime::global().allowed_cpus() {
         let sender = sender.clone();

@@ -21,7 +21,7 @@ fn samples(queue: &Workqueue) -> (u64, u64) {
 }
 
 #[test]
-fn nothing_is_timed_unless_somebody_looks() {
+fn nothing_is_timed_without_a_reader() {
     let runtime = runtime();
     let queue = queue(&runtime, "quiet");
     queue.spawn(|| ()).join().unwrap();
@@ -30,7 +30,7 @@ fn nothing_is_timed_unless_somebody_looks() {
 }
 
 #[test]
-fn items_are_timed_as_long_as_somebody_looks() {
+fn items_are_timed_while_there_is_a_reader() {
     let runtime = runtime();
     let before = queue(&runtime, "before");
     let timing = runtime.time_items();
@@ -53,7 +53,7 @@ fn items_are_timed_as_long_as_somebody_looks() {
 }
 
 #[test]
-fn an_item_that_was_queued_before_is_no_sample() {
+fn an_item_queued_before_timing_began_is_no_sample() {
     let runtime = runtime();
     let queue = queue(&runtime, "stale");
     let work = Work::new(|_| ());
@@ -75,7 +75,7 @@ fn an_item_that_was_queued_before_is_no_sample() {
 }
 
 #[test]
-fn waiting_for_the_limit_is_waiting() {
+fn time_spent_held_back_counts_as_waiting() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("limited").max_active(1).build().unwrap();
     let _timing = runtime.time_items();
@@ -111,7 +111,7 @@ fn a_cancelled_item_is_timed_when_it_is_queued_again() {
 }
 
 #[test]
-fn events_come_in_order_and_of_the_queue_that_was_asked_for() {
+fn a_trace_has_the_events_of_its_queue_in_order() {
     let runtime = runtime();
     let (one, other) = (queue(&runtime, "one"), queue(&runtime, "other"));
     let mut tracer = runtime.trace(Some(one.handle().id()), 1);
@@ -141,7 +141,7 @@ fn events_come_in_order_and_of_the_queue_that_was_asked_for() {
 }
 
 #[test]
-fn what_is_not_taken_in_time_is_counted() {
+fn events_lost_to_a_full_buffer_are_counted() {
     let runtime = runtime();
     let queue = queue(&runtime, "many");
     let mut tracer = runtime.trace(None, 1);
@@ -178,7 +178,7 @@ fn a_trace_of_every_eighth_item_has_every_eighth() {
 }
 
 #[test]
-fn all_is_counted_while_readers_come_and_go() {
+fn everything_is_counted_while_readers_start_and_stop() {
     let runtime = runtime();
     let queue = Arc::new(queue(&runtime, "busy"));
     let stop = Arc::new(AtomicBool::new(false));

@@ -47,7 +47,7 @@ fn ends_soon() -> Runtime {
 }
 
 #[test]
-fn a_workers_thread_local_may_have_the_last_handle() {
+fn a_workers_thread_local_may_own_the_last_handle() {
     for of_queue in [false, true] {
         let runtime = ends_soon();
         let queue = runtime.workqueue_builder("keeps").build().unwrap();
@@ -117,7 +117,7 @@ fn a_wake_does_not_wait_for_workers() {
 }
 
 #[test]
-fn a_destructor_may_wait_by_a_set_for_a_future_that_it_ends() {
+fn a_destructor_may_join_a_set_whose_future_it_ends() {
     const DEPTH: usize = 16;
     let runtime = Runtime::builder().build().unwrap();
     let queue: &'static Workqueue =
@@ -152,7 +152,7 @@ fn a_destructor_may_wait_by_a_set_for_a_future_that_it_ends() {
 
 /// The stop hook of a worker that was retired to make room waits for the pool for which it has made room.
 #[test]
-fn a_stop_hook_may_wait_for_what_the_limit_allows_then() {
+fn a_stop_hook_may_wait_for_items_that_its_exit_admits() {
     static OTHER: OnceLock<Workqueue> = OnceLock::new();
     let builder = Runtime::builder().thread_limit(1).on_worker_stop(|_| {
         let _ = OTHER.get().unwrap().flush();
@@ -187,7 +187,7 @@ fn the_drop_of_an_empty_queue_does_not_wait_for_a_worker() {
 
 /// A cancelled item on what is held back, whose queue is gone when its time comes: what it captured waits for another deadline.
 #[test]
-fn a_destructor_may_wait_for_a_deadline_where_a_deadline_has_it_run() {
+fn a_destructor_run_by_a_deadline_may_wait_for_another_deadline() {
     let runtime = Runtime::builder().build().unwrap();
     let other = Arc::new(runtime.workqueue_builder("other").build().unwrap());
     let limited = runtime.workqueue_builder("limited").ordered().build().unwrap();
@@ -216,7 +216,7 @@ fn a_destructor_may_wait_for_a_deadline_where_a_deadline_has_it_run() {
 
 /// Items with slow destructors, whose queue is gone when their times come, one after the other.
 #[test]
-fn what_deadlines_leave_over_takes_few_threads() {
+fn destructors_run_by_deadlines_need_few_threads() {
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("gone").build().unwrap();
     let count = Arc::new(());
@@ -245,7 +245,7 @@ fn what_deadlines_leave_over_takes_few_threads() {
 
 /// With more to do than the workers can, so that none of them comes to rest.
 #[test]
-fn queues_that_their_items_drop_go_although_workers_are_busy() {
+fn queues_dropped_by_their_items_are_freed_although_workers_are_busy() {
     static BUSY: OnceLock<Workqueue> = OnceLock::new();
     let runtime = Runtime::builder().thread_limit(2).build().unwrap();
     BUSY.set(runtime.workqueue_builder("busy").build().unwrap()).unwrap();
@@ -276,7 +276,7 @@ fn queues_that_their_items_drop_go_although_workers_are_busy() {
 }
 
 #[test]
-fn a_worker_that_spins_for_long_ends_with_its_runtime() {
+fn a_worker_with_a_long_spin_time_exits_with_its_runtime() {
     let runtime = Runtime::builder().spin(u32::MAX).build().unwrap();
     let queue = runtime.workqueue_builder("spins").build().unwrap();
     queue.spawn(|| {}).join().unwrap();
@@ -290,7 +290,7 @@ fn a_worker_that_spins_for_long_ends_with_its_runtime() {
 }
 
 #[test]
-fn the_largest_shards_and_traces_are_as_good_as_others() {
+fn the_largest_shards_and_traces_are_accepted() {
     let runtime = Runtime::builder().cache_shard_size(usize::MAX).build().unwrap();
     let queue = runtime
         .workqueue_builder("large")

@@ -11,7 +11,7 @@ use nearq_core::{JoinHandle, Runtime, Workqueue, block_in_place};
 use crate::common::{Gate, PATIENCE, command, name_of, part, said, skipped};
 
 #[test]
-fn detection_degrades_to_hints_and_that_is_said_once() {
+fn detection_degrades_to_hints_with_one_warning() {
     const WHAT: &str = "a system without /proc";
     let own = std::env::current_exe().expect("the test has a name");
     let hidden =
@@ -19,7 +19,7 @@ fn detection_degrades_to_hints_and_that_is_said_once() {
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", hidden])
         .arg(own)
-        .args(["--exact", name_of(&a_program_without_proc), "--ignored", "--nocapture"])
+        .args(["--exact", name_of(&a_program_works_without_proc), "--ignored", "--nocapture"])
         .output();
     let output = match output {
         Ok(output) if !String::from_utf8_lossy(&output.stdout).contains("no mount") => output,
@@ -68,9 +68,9 @@ fn meet(queue: &Workqueue) {
 
 /// A program that has used up its file descriptors cannot read what its threads do either.
 #[test]
-fn items_that_wait_for_each_other_meet_without_file_descriptors() {
+fn items_that_wait_for_each_other_run_without_file_descriptors() {
     if part().is_none() {
-        let test = items_that_wait_for_each_other_meet_without_file_descriptors;
+        let test = items_that_wait_for_each_other_run_without_file_descriptors;
         let output = command(test, "alone").output().unwrap();
         return assert!(output.status.success(), "{}", said(&output));
     }
@@ -85,7 +85,7 @@ fn items_that_wait_for_each_other_meet_without_file_descriptors() {
 
 #[test]
 #[ignore = "run by the first test, in a process without /proc"]
-fn a_program_without_proc() {
+fn a_program_works_without_proc() {
     let runtime = Runtime::builder().build().expect("the machine is known without /proc");
     let queue = runtime.workqueue_builder("blind").build().unwrap();
     meet(&queue);

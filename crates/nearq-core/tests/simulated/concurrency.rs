@@ -74,7 +74,7 @@ fn replaced_after(asleep: usize, count: usize, hint: bool) -> Vec<Duration> {
 }
 
 #[test]
-fn another_worker_starts_within_milliseconds_where_all_sleep() {
+fn another_worker_starts_within_milliseconds_when_all_sleep() {
     for (machine, cpus) in [("l3:1 core:2 pu:1", 2), ("pack:2 l3:2 core:4 pu:1", 16)] {
         let (latencies, accesses) =
             simulate_counted(machine, 1, move || replaced_after(cpus, 20, false));
@@ -120,7 +120,7 @@ fn mixed(runtime: &Runtime<Sim>, queue: &Workqueue<Sim>, cpus: u32, hint: bool) 
 }
 
 #[test]
-fn where_items_sleep_all_the_time_the_cpus_stay_busy() {
+fn cpus_stay_busy_although_items_keep_sleeping() {
     for (hint, bound) in [(false, 1.3), (true, 1.2)] {
         let ratio = simulate("l3:1 core:2 pu:1", 1, move || {
             let runtime = runtime();
@@ -133,7 +133,7 @@ fn where_items_sleep_all_the_time_the_cpus_stay_busy() {
 }
 
 #[test]
-fn after_items_that_slept_no_more_run_than_there_are_cpus() {
+fn no_more_items_run_than_there_are_cpus_after_sleepers_wake() {
     let most = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
         let queue = runtime.workqueue_builder("mixed").build().unwrap();
@@ -192,7 +192,7 @@ struct OnOneCpu {
 }
 
 #[test]
-fn a_per_cpu_pool_has_one_worker_that_runs_and_another_while_that_sleeps() {
+fn a_per_cpu_pool_runs_another_worker_while_its_first_sleeps() {
     let seen = simulate("l3:1 core:4 pu:1", 1, || {
         let runtime = runtime();
         let queue = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
@@ -242,7 +242,7 @@ fn a_per_cpu_pool_has_one_worker_that_runs_and_another_while_that_sleeps() {
 }
 
 #[test]
-fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
+fn an_item_that_hogs_its_cpu_does_not_delay_other_items() {
     for (limit, bound) in [(10_000, 40_000), (0, u64::MAX)] {
         let (wait, hogs, counted) = simulate("l3:1 core:2 pu:1", 1, move || {
             let runtime =
@@ -276,7 +276,7 @@ fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn items_that_say_they_compute_do_not_hold_up_others_from_the_start() {
+fn cpu_intensive_items_never_delay_other_items() {
     let wait = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
         let long = runtime.workqueue_builder("long").per_cpu().cpu_intensive();
@@ -382,7 +382,7 @@ fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration
 
 /// Nobody is ever out of work there, so nobody looks into the batch of the worker that has the long item.
 #[test]
-fn what_is_behind_a_long_item_in_a_batch_does_not_wait_for_it() {
+fn items_behind_a_long_item_in_a_batch_do_not_wait_for_it() {
     let asleep = behind_a_long_item(|_| Sim::sleep(us(1_000_000)));
     let said = behind_a_long_item(|runtime| runtime.block_in_place(|| Sim::sleep(us(1_000_000))));
     let computing = behind_a_long_item(|_| compute(us(1_000_000)));
@@ -430,7 +430,7 @@ fn meet(seed: u64, hidden: bool, count: u32, wait: fn(Duration)) -> [Duration; 2
 }
 
 #[test]
-fn items_that_wait_for_each_other_meet_where_nobody_tells_what_threads_do() {
+fn items_that_wait_for_each_other_run_if_thread_states_are_unknown() {
     for seed in 0..10 {
         let took = meet(seed, true, 8, Sim::sleep);
         // Six times a little more than 10 ms; and the pause.
@@ -439,7 +439,7 @@ fn items_that_wait_for_each_other_meet_where_nobody_tells_what_threads_do() {
 }
 
 #[test]
-fn items_that_spin_until_others_have_begun_meet() {
+fn items_that_spin_until_other_items_start_all_run() {
     for seed in 0..10 {
         // All use their CPUs, so each one more takes twice as long as the one before.
         let took = meet(seed, false, 7, compute);

@@ -28,7 +28,7 @@ fn freezable(runtime: &Runtime<Sim>, name: &str) -> Workqueue<Sim> {
 }
 
 #[test]
-fn what_runs_is_waited_for_and_what_is_queued_waits_for_the_thaw() {
+fn a_freeze_waits_for_running_items_and_holds_back_queued_items() {
     let outcome = simulation(1).run(|| {
         let runtime = runtime();
         let queues = [
@@ -140,12 +140,12 @@ fn under_load(seed: u64) {
 }
 
 #[test]
-fn nothing_starts_while_frozen_however_it_is_queued() {
+fn no_item_starts_while_frozen() {
     (0..48).for_each(under_load);
 }
 
 #[test]
-fn two_who_freeze_and_one_who_thaws() {
+fn two_threads_freeze_and_one_thaws() {
     let outcome = simulation(2).run(|| {
         let runtime = runtime();
         let queue = freezable(&runtime, "own");
@@ -170,7 +170,7 @@ fn two_who_freeze_and_one_who_thaws() {
 /// An item waits for what the frost holds back, until another thread thaws. Where the limit would hold it back afterwards as well, the item
 /// is told.
 #[test]
-fn an_item_may_wait_for_what_the_thaw_lets_in() {
+fn an_item_may_wait_for_items_that_a_thaw_admits() {
     let waits: [fn(&Workqueue<Sim>) -> bool; 3] = [
         |queue| matches!(queue.spawn(|| {}).join(), Err(JoinError::Deadlock)),
         |queue| {
@@ -216,7 +216,7 @@ fn an_item_may_wait_for_what_the_thaw_lets_in() {
 
 /// Who thaws has the queue in hand while its last handle goes.
 #[test]
-fn a_queue_is_dropped_while_others_freeze_and_thaw() {
+fn a_queue_is_dropped_while_other_threads_freeze_and_thaw() {
     for seed in 0..150 {
         let outcome = simulation(seed).schedule(Schedule::Random).run(|| {
             let runtime = runtime();
@@ -245,7 +245,7 @@ fn a_queue_is_dropped_while_others_freeze_and_thaw() {
 /// What a thaw, or a higher limit, lets in for a CPU that is idle does not wait behind what waits for another CPU: not while that one has a
 /// worker to spare (`all` false), nor when all had long items at that moment.
 #[test]
-fn what_is_let_in_for_an_idle_cpu_does_not_wait_behind_another_cpus_backlog() {
+fn items_admitted_for_an_idle_cpu_do_not_wait_for_another_cpus_backlog() {
     for (by_limit, all) in [(false, false), (false, true), (true, false), (true, true)] {
         let outcome = simulation(1).run(move || {
             let runtime = runtime();

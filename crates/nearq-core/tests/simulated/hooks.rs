@@ -54,7 +54,7 @@ fn eight_items(queue: &Workqueue<Sim>) -> Vec<Duration> {
 }
 
 #[test]
-fn a_worker_that_sleeps_is_woken_while_another_one_is_in_its_start_hook() {
+fn a_sleeping_worker_is_woken_while_another_is_in_its_start_hook() {
     for seed in 0..5 {
         let took = simulate("core:2", seed, || {
             let runtime = builder(|number| {
@@ -71,7 +71,7 @@ fn a_worker_that_sleeps_is_woken_while_another_one_is_in_its_start_hook() {
 }
 
 #[test]
-fn another_worker_is_started_while_the_first_one_is_in_its_start_hook() {
+fn another_worker_is_started_while_the_first_is_in_its_start_hook() {
     for machine in ["core:1", "core:2", "numa:2 core:4"] {
         let (first, second, threads) = simulate(machine, 1, || {
             let runtime = builder(|number| {
@@ -107,7 +107,7 @@ fn a_start_hook_may_wait_for_an_item_of_its_own_pool() {
 }
 
 #[test]
-fn where_all_start_hooks_take_long_there_is_one_thread_more_than_cpus() {
+fn slow_start_hooks_add_at_most_one_thread_to_the_number_of_cpus() {
     for cpus in [1, 4] {
         let (most, all) = simulate(&format!("core:{cpus}"), 1, move || {
             let runtime = builder(|_| Sim::sleep(LONG)).build().expect("is known");
@@ -130,7 +130,7 @@ fn where_all_start_hooks_take_long_there_is_one_thread_more_than_cpus() {
 }
 
 #[test]
-fn where_no_start_hook_returns_a_stall_names_them() {
+fn a_stall_names_start_hooks_that_do_not_return() {
     let told: Vec<Stall> = simulate("core:2", 1, || {
         let told = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
         let own = Arc::clone(&told);
@@ -158,7 +158,7 @@ fn where_no_start_hook_returns_a_stall_names_them() {
 }
 
 #[test]
-fn a_stop_hook_that_takes_long_holds_up_nobody() {
+fn a_slow_stop_hook_delays_no_items() {
     let took = simulate("core:2", 1, || {
         let runtime = Runtime::<Sim>::builder_in()
             .idle_timeout(ms(20))

@@ -216,7 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn each_domain_has_what_the_model_says(
+    fn each_domain_has_the_limit_of_the_model(
         whole in prop::bool::weighted(0.25),
         max_active in 1..12_usize,
         calls in prop::collection::vec(call(), 1..60),
@@ -236,7 +236,7 @@ proptest! {
 }
 
 #[test]
-fn a_min_active_above_the_limit_is_refused_and_says_what_is_possible() {
+fn a_min_active_above_the_limit_is_refused_with_the_allowed_range() {
     let machine = Topology::from_synthetic(MACHINE).expect("well formed");
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
@@ -261,7 +261,7 @@ fn a_min_active_above_the_limit_is_refused_and_says_what_is_possible() {
 
 /// An item that is told of a member that it cannot be waited for raises the limit, and waits for the others.
 #[test]
-fn a_set_can_be_waited_for_once_its_queue_has_another_place() {
+fn a_set_can_be_joined_once_max_active_is_raised() {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");

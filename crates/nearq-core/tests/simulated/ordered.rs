@@ -91,13 +91,13 @@ fn under_changes(seed: u64) {
 }
 
 #[test]
-fn nothing_is_overtaken_through_changes_and_faults() {
+fn order_is_kept_through_changes_and_faults() {
     (0..18).for_each(under_changes);
 }
 
 /// One thread on each CPU in turn, each after the other: the order is known over all of them.
 #[test]
-fn the_order_is_that_of_the_queueing_across_cpus_and_back_to_earlier_masks() {
+fn items_run_in_queueing_order_across_cpus_and_changes_of_the_mask() {
     let machine = Topology::from_synthetic("numa:2 l3:2 core:2").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
@@ -119,7 +119,7 @@ fn the_order_is_that_of_the_queueing_across_cpus_and_back_to_earlier_masks() {
 }
 
 #[test]
-fn an_item_that_queues_itself_again_lets_the_others_go_first() {
+fn an_item_that_queues_itself_runs_after_the_others() {
     let machine = Topology::from_synthetic("core:4").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
@@ -181,7 +181,7 @@ fn an_ordered_queue_has_no_limit_to_set() {
 
 /// An item that joins members which can only start after it is told so of one after the other. That does not look at all of them each time.
 #[test]
-fn to_be_told_of_all_members_that_they_cannot_be_waited_for_takes_steps_by_their_number() {
+fn rejecting_all_members_of_a_set_takes_linear_time() {
     let accesses = |members: u64| {
         let machine = Topology::from_synthetic("core:2").expect("well formed");
         let outcome = Simulation::new(machine, 1).run(move || {

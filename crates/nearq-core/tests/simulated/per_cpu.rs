@@ -40,7 +40,7 @@ fn witness(seen: &Seen, queued: usize) -> Work<Sim> {
 }
 
 #[test]
-fn items_run_on_the_cpu_that_queued_them_or_that_was_named() {
+fn items_run_on_the_named_cpu_or_the_queueing_cpu() {
     let outcome = Simulation::new(machine("pack:2 l3:2 core:2 pu:2"), 3).run(|| {
         let runtime = runtime();
         let queue = Arc::new(queue(&runtime));
@@ -99,7 +99,7 @@ fn the_limit_is_for_each_cpu() {
 }
 
 #[test]
-fn queues_of_one_nice_value_share_the_pools_of_cpus_and_no_others() {
+fn only_queues_of_equal_nice_values_share_cpu_pools() {
     let outcome = Simulation::new(machine("core:2"), 3).run(|| {
         let runtime = runtime();
         let strict = runtime
@@ -150,7 +150,7 @@ fn workers_are_named_after_their_cpu() {
 }
 
 #[test]
-fn what_cannot_be_set_is_refused_and_says_what_can() {
+fn unsupported_settings_are_refused_with_the_supported_ones() {
     let outcome = Simulation::new(machine("numa:2 core:1"), 3).run(|| {
         let runtime = runtime();
         let percpu = || runtime.workqueue_builder("percpu").per_cpu();
@@ -191,7 +191,7 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
 }
 
 #[test]
-fn while_a_cpu_is_offline_its_items_run_elsewhere_and_come_back_with_it() {
+fn items_of_an_offline_cpu_run_elsewhere_until_it_is_back() {
     for started_before in [false, true] {
         let outcome = Simulation::new(machine("core:4"), 3).run(move || {
             let runtime = runtime();
@@ -223,7 +223,7 @@ fn while_a_cpu_is_offline_its_items_run_elsewhere_and_come_back_with_it() {
 }
 
 #[test]
-fn a_cpu_that_the_process_may_not_use_is_stood_for_by_others() {
+fn items_of_a_forbidden_cpu_run_on_other_cpus() {
     let outcome = Simulation::new(machine("core:4"), 3).run(|| {
         let all = machine("core:4").possible().clone();
         let mut limits = Limits::unlimited(all.clone());
@@ -248,7 +248,7 @@ fn a_cpu_that_the_process_may_not_use_is_stood_for_by_others() {
 
 /// A flush of a busy queue makes a pwq for each CPU. It does not look at all pwqs for each of them.
 #[test]
-fn a_flush_on_many_cpus_takes_steps_by_their_number() {
+fn a_flush_takes_linear_time_in_the_number_of_cpus() {
     const CPUS: usize = 256;
     let accesses = |flushes: bool| {
         let outcome =
@@ -273,7 +273,7 @@ fn a_flush_on_many_cpus_takes_steps_by_their_number() {
 /// A queue of the scope `cpu` has a pool for each CPU, and each of them helps all others: that is noted once for each pool. A change of
 /// attributes costs the same, however many there were before.
 #[test]
-fn pools_for_many_cpus_take_steps_by_their_number() {
+fn creating_pools_takes_linear_time_in_the_number_of_cpus() {
     const CPUS: u64 = 128;
     let accesses = |changes: u64| {
         let outcome = Simulation::new(machine("numa:2 core:64"), 1).run(move || {

@@ -53,12 +53,12 @@ fn ends(test: impl FnOnce(Workqueue<Sim>) + 'static) {
 }
 
 #[test]
-fn a_join_ends() {
+fn a_join_returns_without_threads() {
     ends(|queue| assert_eq!(queue.spawn(|| 7).join().expect("no panic"), 7));
 }
 
 #[test]
-fn a_scope_ends() {
+fn a_scope_returns_without_threads() {
     ends(|queue| {
         let ran = Mutex::<_, Sim>::new_in(0);
         queue.scope(|scope| {
@@ -71,7 +71,7 @@ fn a_scope_ends() {
 }
 
 #[test]
-fn the_flush_of_an_item_ends() {
+fn the_flush_of_an_item_returns_without_threads() {
     ends(|queue| {
         let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
         queue.queue(&work);
@@ -80,7 +80,7 @@ fn the_flush_of_an_item_ends() {
 }
 
 #[test]
-fn the_flush_and_the_drain_of_a_queue_end() {
+fn the_flush_and_the_drain_of_a_queue_return_without_threads() {
     ends(|queue| {
         drop(queue.spawn(|| {}));
         queue.flush().expect("not in an item");
@@ -92,7 +92,7 @@ fn the_flush_and_the_drain_of_a_queue_end() {
 }
 
 #[test]
-fn the_drop_of_a_queue_ends() {
+fn the_drop_of_a_queue_returns_without_threads() {
     ends(|queue| {
         drop(queue.spawn(|| {}));
         drop(queue);
@@ -130,17 +130,17 @@ fn runs_unwaited(idle_timeout: Duration) {
 }
 
 #[test]
-fn the_last_idle_worker_stays_to_try_again() {
+fn the_last_idle_worker_stays_to_retry() {
     runs_unwaited(Duration::from_millis(300));
 }
 
 #[test]
-fn the_monitor_tries_again_where_no_worker_is_left() {
+fn the_monitor_retries_if_no_worker_is_left() {
     runs_unwaited(Duration::from_millis(1));
 }
 
 #[test]
-fn a_delayed_item_runs_while_its_queue_is_waited_for() {
+fn a_delayed_item_runs_during_a_flush_of_its_queue() {
     ends(|queue| {
         let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
         queue.queue_delayed(&work, Duration::from_millis(50));
@@ -151,7 +151,7 @@ fn a_delayed_item_runs_while_its_queue_is_waited_for() {
 }
 
 #[test]
-fn who_asks_again_and_again_whether_a_closure_has_ended_sees_its_end() {
+fn polling_a_closure_observes_its_end() {
     ends(|queue| {
         let handle = queue.spawn(|| {});
         while !handle.is_finished() {
@@ -161,7 +161,7 @@ fn who_asks_again_and_again_whether_a_closure_has_ended_sees_its_end() {
 }
 
 #[test]
-fn a_thread_that_waits_already_is_told_of_what_is_refused_later() {
+fn a_waiting_thread_is_notified_of_a_later_refusal() {
     ends(|queue| {
         // It waits for an item of another runtime, which has its threads.
         refuse(false);
@@ -188,7 +188,7 @@ fn a_thread_that_waits_already_is_told_of_what_is_refused_later() {
 }
 
 #[test]
-fn a_worker_that_has_nothing_to_do_tries_again_for_another_pool() {
+fn an_idle_worker_retries_for_another_pool() {
     ends(|queue| {
         refuse(false);
         queue.spawn(|| {}).join().expect("no panic");
@@ -215,7 +215,7 @@ fn awaits<F: Future>(make: impl FnOnce(Workqueue<Sim>) -> F + 'static) {
 }
 
 #[test]
-fn whatever_is_awaited_ends() {
+fn every_await_ends() {
     awaits(async |queue| queue.spawn(|| {}).await.expect("no panic"));
     awaits(async |queue| queue.spawn_future(async {}).await.expect("no panic"));
     awaits(async |queue| {
@@ -272,7 +272,7 @@ fn refused_in_a_second(threads: usize) -> u64 {
 }
 
 #[test]
-fn however_many_wait_it_is_tried_ten_times_a_second() {
+fn starts_are_retried_ten_times_a_second_for_any_number_of_waiters() {
     // Fourteen tries each for the monitor and the timer at first, and a push that is refused; then two for each attempt.
     for threads in [0, 1, 20] {
         let refused = refused_in_a_second(threads);

@@ -100,7 +100,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 #[test]
-fn disturbed_at_random_nothing_is_lost() {
+fn nothing_is_lost_under_random_faults() {
     for seed in 0..30 {
         let scope = AffinityScope::ALL[seed as usize % AffinityScope::ALL.len()];
         let outcome = run(seed, Schedule::Random, scope, seed % 4 == 0, 300);
@@ -146,7 +146,7 @@ fn strict_items_run_in_the_pod_of_the_cpu_that_queued_them() {
 }
 
 #[test]
-fn more_sleepers_than_cpus_and_no_more_runners_than_cpus() {
+fn sleepers_may_exceed_the_cpus_but_runners_do_not() {
     let machine = Topology::from_synthetic("l3:2 core:4").expect("well formed");
     let outcome = Simulation::new(machine, 9).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
@@ -294,7 +294,7 @@ fn rate(disturb: impl FnOnce(&nearq_core::Workqueue<Sim>) + 'static) -> u64 {
 }
 
 #[test]
-fn a_queue_that_was_closed_for_a_moment_opens_under_load() {
+fn a_briefly_closed_queue_reopens_under_load() {
     let (without, with) =
         (rate(|_| {}), rate(|queue| queue.set_max_active(1023).expect("can be done")));
     println!("{without} items a second, {with} after the limit was written");

@@ -62,7 +62,7 @@ fn crowded(seed: u64, cpus: usize, strangers: usize) -> u32 {
 }
 
 #[test]
-fn no_more_run_at_once_than_there_are_cpus() {
+fn no_more_items_run_at_once_than_there_are_cpus() {
     for (cpus, strangers) in [(2, 0), (2, 1), (2, 2), (8, 4), (8, 8)] {
         for seed in 0..nearq_model::bound(8, 20) {
             let crowded = crowded(seed, cpus, strangers);

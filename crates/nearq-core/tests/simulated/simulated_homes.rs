@@ -119,7 +119,7 @@ fn burst(seed: u64, items: usize) -> (u64, u64, Duration) {
 }
 
 #[test]
-fn an_overloaded_home_lets_helpers_in_beyond_the_threshold_and_not_below() {
+fn helpers_take_items_only_beyond_the_threshold_of_a_home() {
     for seed in 0..5 {
         // Two wait for four CPUs, for 5 ms: not worth it, and not for long.
         let (at_home, away, took) = burst(seed, 6);
@@ -135,7 +135,7 @@ fn an_overloaded_home_lets_helpers_in_beyond_the_threshold_and_not_below() {
 }
 
 #[test]
-fn what_has_waited_for_long_may_be_taken_by_anybody() {
+fn a_long_waiting_item_may_be_taken_by_any_pool() {
     for seed in 0..5 {
         let (away, took) = simulate(seed, |runtime| {
             let queue = queue(&runtime);
@@ -156,7 +156,7 @@ fn what_has_waited_for_long_may_be_taken_by_anybody() {
 }
 
 #[test]
-fn items_without_a_home_are_taken_although_others_are_at_home_there() {
+fn helpers_take_items_without_a_home_from_pools_with_homed_items() {
     let (spread, took) = simulate(3, |runtime| {
         let queue = Arc::new(queue(&runtime));
         let home = Home::on_in(&runtime, 0).expect("there is one");
@@ -184,7 +184,7 @@ fn items_without_a_home_are_taken_although_others_are_at_home_there() {
 }
 
 #[test]
-fn a_stray_is_at_home_again_the_next_time() {
+fn an_item_that_ran_elsewhere_runs_at_home_the_next_time() {
     simulate(4, |runtime| {
         let queue = queue(&runtime);
         let home = Home::on_in(&runtime, 1).expect("there is one");
@@ -265,7 +265,7 @@ fn resident(range: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn the_memory_of_an_item_that_ran_away_lies_at_home() {
+fn the_memory_of_an_item_that_ran_elsewhere_stays_at_home() {
     for memory in [MemoryPolicy::Home, MemoryPolicy::Interleave, MemoryPolicy::Untouched] {
         let (ran, lies, after) = simulate(6, move |runtime| {
             let queue = runtime
@@ -309,7 +309,7 @@ fn the_memory_of_an_item_that_ran_away_lies_at_home() {
 }
 
 #[test]
-fn what_is_spawned_in_an_item_with_a_home_inherits_it() {
+fn tasks_spawned_in_an_item_inherit_its_home() {
     for inherits in [true, false] {
         let nodes = simulate(7, move |runtime| {
             runtime.set_inherits_homes(inherits);
@@ -334,7 +334,7 @@ fn what_is_spawned_in_an_item_with_a_home_inherits_it() {
 }
 
 #[test]
-fn homes_are_spread_and_given_back() {
+fn homes_are_spread_and_released() {
     simulate(8, |runtime| {
         let given = || runtime.home_nodes().iter().map(|node| node.homes).collect::<Vec<_>>();
         let homes: Vec<_> = (0..6).map(|_| Home::pick_in(&runtime)).collect();
@@ -360,7 +360,7 @@ fn homes_are_spread_and_given_back() {
 }
 
 #[test]
-fn a_dynamic_home_follows_its_memory_once_in_an_interval() {
+fn a_dynamic_home_follows_its_memory_at_most_once_per_interval() {
     let moves = simulate(9, |runtime| {
         let queue = queue(&runtime);
         let home = Home::on_in(&runtime, 0).expect("there is one");
@@ -401,7 +401,7 @@ fn a_dynamic_home_follows_its_memory_once_in_an_interval() {
 }
 
 #[test]
-fn a_thread_that_enters_is_there_and_is_as_before_after() {
+fn entering_a_home_moves_the_thread_and_leaving_restores_it() {
     simulate(10, |runtime| {
         let home = Home::on_in(&runtime, 1).expect("there is one");
         let me = Sim::current_thread();
@@ -426,7 +426,7 @@ fn a_thread_that_enters_is_there_and_is_as_before_after() {
 }
 
 #[test]
-fn an_ordered_queue_and_the_scope_system_bring_the_worker_there() {
+fn ordered_queues_and_the_system_scope_move_the_worker_home() {
     for ordered in [true, false] {
         let counted = simulate(11, move |runtime| {
             let home = Home::on_in(&runtime, 1).expect("there is one");
@@ -564,7 +564,7 @@ fn spawn_until_room(main: impl FnOnce() + Send + Clone + 'static) -> nearq_sim::
 }
 
 #[test]
-fn whatever_is_changed_meanwhile_nothing_is_lost_and_all_homes_are_given_back() {
+fn concurrent_changes_lose_no_items_and_release_all_homes() {
     for seed in 0..24 {
         let (ran, wanted) = disturbed(seed);
         assert_eq!(ran, wanted, "seed {seed}");

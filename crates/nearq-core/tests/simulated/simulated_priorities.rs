@@ -77,7 +77,7 @@ fn an_item_of_high_priority_starts_beside_busy_threads() {
 }
 
 #[test]
-fn a_short_slice_is_something_without_any_privilege() {
+fn a_short_slice_helps_without_privileges() {
     for seed in 0..5 {
         let usual = from_queueing_to_start(seed, 2, ITEM, |queue| queue).expect();
         let sliced = from_queueing_to_start(seed, 2, ITEM, |queue| {
@@ -90,7 +90,7 @@ fn a_short_slice_is_something_without_any_privilege() {
 }
 
 #[test]
-fn an_item_of_the_idle_class_waits_for_all_others() {
+fn an_item_of_the_idle_class_waits_for_all_other_threads() {
     // So much that the worker has to give something for it: one that hardly uses the CPU gets it at the next tick in either class.
     let item = 2 * MILLISECOND;
     for seed in 0..5 {

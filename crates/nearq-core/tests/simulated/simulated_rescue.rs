@@ -61,7 +61,7 @@ fn check<T>(outcome: Outcome<T>) -> T {
 }
 
 #[test]
-fn everything_runs_although_no_worker_can_be_started() {
+fn all_items_run_although_no_worker_can_be_started() {
     const ITEMS: usize = 50;
     for seed in 0..10 {
         let outcome = Simulation::new(machine("core:4"), seed).run(move || {
@@ -110,7 +110,7 @@ fn everything_runs_although_no_worker_can_be_started() {
 }
 
 #[test]
-fn a_queue_without_one_waits_and_goes_on_when_it_can() {
+fn a_queue_without_a_rescuer_waits_until_threads_can_be_started() {
     let outcome = Simulation::new(machine("core:4"), 1).run(|| {
         let runtime = runtime();
         let rescued = build(runtime.workqueue_builder("rescued"));
@@ -131,7 +131,7 @@ fn a_queue_without_one_waits_and_goes_on_when_it_can() {
 }
 
 #[test]
-fn what_workers_have_in_their_batches_is_rescued_too() {
+fn items_in_workers_batches_are_rescued() {
     for (seed, &scope) in AffinityScope::ALL.iter().enumerate() {
         let outcome = Simulation::new(machine("l3:2 core:2"), seed as u64).run(move || {
             let runtime = runtime();
@@ -181,14 +181,14 @@ fn workers_asleep(scope: AffinityScope, seed: u64) {
 }
 
 #[test]
-fn the_runtimes_own_limit_counts_as_well() {
+fn the_rescuer_runs_when_the_runtimes_own_limit_is_reached() {
     for (seed, &scope) in AffinityScope::ALL.iter().enumerate() {
         workers_asleep(scope, seed as u64);
     }
 }
 
 #[test]
-fn each_pool_is_come_for_and_its_affinity_taken() {
+fn the_rescuer_visits_each_pool_with_its_affinity() {
     for seed in 0..5 {
         let outcome = Simulation::new(machine("l3:2 core:4"), seed).run(move || {
             let runtime = runtime();
@@ -218,7 +218,7 @@ fn each_pool_is_come_for_and_its_affinity_taken() {
 }
 
 #[test]
-fn one_that_has_much_to_do_leaves_for_another_that_calls() {
+fn a_busy_rescuer_also_serves_other_pools() {
     let outcome = Simulation::new(machine("core:2"), 1).run(|| {
         let runtime = runtime();
         let queue = build(runtime.workqueue_builder("two pools").per_cpu());
@@ -250,7 +250,7 @@ fn one_that_has_much_to_do_leaves_for_another_that_calls() {
 }
 
 #[test]
-fn every_kind_of_queue_and_what_is_held_back_or_delayed() {
+fn held_back_and_delayed_items_of_every_queue_kind_are_rescued() {
     type Build = fn(WorkqueueBuilder<Sim>) -> WorkqueueBuilder<Sim>;
     let kinds: [(&str, Build); 5] = [
         ("limit of one", |builder| builder.max_active(1)),
@@ -292,7 +292,7 @@ fn every_kind_of_queue_and_what_is_held_back_or_delayed() {
 }
 
 #[test]
-fn attributes_change_meanwhile() {
+fn attributes_change_during_a_rescue() {
     let outcome = Simulation::new(machine("l3:2 core:2"), 3).run(|| {
         let runtime = runtime();
         let queue = build(runtime.workqueue_builder("changing").affinity_scope(AffinityScope::Cpu));
@@ -312,7 +312,7 @@ fn attributes_change_meanwhile() {
 }
 
 #[test]
-fn an_item_that_is_rescued_is_an_item_like_others() {
+fn a_rescued_item_behaves_like_any_other_item() {
     let outcome = Simulation::new(machine("core:2"), 4).run(|| {
         let runtime = runtime();
         let first = Arc::new(build(runtime.workqueue_builder("first")));
@@ -404,7 +404,7 @@ fn a_queue_may_be_dropped_by_its_own_item_in_its_rescuer() {
 }
 
 #[test]
-fn dropped_or_shut_down_while_its_rescuer_runs() {
+fn a_queue_is_dropped_or_shut_down_while_its_rescuer_runs() {
     for seed in 0..10 {
         let outcome = Simulation::new(machine("core:2"), seed).run(move || {
             let runtime = runtime();
@@ -426,7 +426,7 @@ fn dropped_or_shut_down_while_its_rescuer_runs() {
 }
 
 #[test]
-fn disturbed_at_random_everything_is_rescued() {
+fn all_items_are_rescued_under_random_faults() {
     for seed in 0..40 {
         let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Fair };
         let simulation = Simulation::new(machine("l3:2 core:2"), seed).schedule(schedule);

@@ -36,7 +36,7 @@ fn told() -> Told {
 }
 
 #[test]
-fn a_stall_is_told_once_a_period_as_long_as_it_lasts() {
+fn a_stall_is_reported_once_per_period() {
     for seed in 0..5 {
         let outcome = simulation(seed).run(|| {
             let told = told();
@@ -117,7 +117,7 @@ fn a_callback_that_panics_is_called_again() {
 }
 
 #[test]
-fn where_something_is_started_nothing_is_told() {
+fn no_stall_is_reported_during_progress_or_when_switched_off() {
     let outcome = simulation(2).run(|| {
         let told = told();
         let runtime = builder(&told).build().expect("is known");
@@ -159,7 +159,7 @@ fn warned(setting: &'static str, waits: Duration) -> Vec<String> {
 }
 
 #[test]
-fn where_nobody_listens_it_is_a_warning_and_the_environment_says_when() {
+fn without_a_callback_a_stall_is_a_warning_after_the_configured_time() {
     let warnings = warned("0.05", Duration::from_millis(120));
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings.iter().all(|line| line.contains("has started nothing for")), "{warnings:?}");
@@ -178,7 +178,7 @@ fn where_nobody_listens_it_is_a_warning_and_the_environment_says_when() {
 }
 
 #[test]
-fn a_worker_that_has_said_that_it_blocks_is_named_as_well() {
+fn a_stall_names_workers_that_announced_blocking() {
     let outcome = simulation(4).run(|| {
         let told = told();
         let runtime = builder(&told).build().expect("is known");

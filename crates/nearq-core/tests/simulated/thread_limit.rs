@@ -47,7 +47,7 @@ fn one_item(queue: &Workqueue<Sim>) -> Duration {
 }
 
 #[test]
-fn workers_that_sleep_give_way_to_those_of_another_nice_value() {
+fn sleeping_workers_are_retired_for_another_nice_value() {
     for seed in 0..5 {
         let took = simulate("core:2", seed, || {
             let runtime = limited(2).build().expect("is known");
@@ -64,7 +64,7 @@ fn workers_that_sleep_give_way_to_those_of_another_nice_value() {
 }
 
 #[test]
-fn workers_that_sleep_give_way_to_those_of_another_pod() {
+fn sleeping_workers_are_retired_for_another_pod() {
     let took = simulate("core:4", 1, || {
         let runtime = limited(1).build().expect("is known");
         let queues: Vec<_> = (0..4)
@@ -83,7 +83,7 @@ fn workers_that_sleep_give_way_to_those_of_another_pod() {
 }
 
 #[test]
-fn of_busy_workers_the_first_that_goes_to_sleep_gives_way() {
+fn the_first_busy_worker_to_go_to_sleep_is_retired() {
     for seed in 0..5 {
         let (all, each) = simulate("core:2", seed, || {
             let runtime = limited(2).build().expect("is known");
@@ -107,7 +107,7 @@ fn of_busy_workers_the_first_that_goes_to_sleep_gives_way() {
 }
 
 #[test]
-fn no_more_are_retired_than_there_is_need_of() {
+fn no_more_workers_are_retired_than_needed() {
     let (sleepers, took) = simulate("core:8", 1, || {
         let runtime = limited(8).build().expect("is known");
         let [first, second] = [0, 5].map(|nice| of_nice(&runtime, nice));
@@ -127,7 +127,7 @@ fn no_more_are_retired_than_there_is_need_of() {
 }
 
 #[test]
-fn where_one_that_ends_is_in_its_stop_hook_for_long_another_one_ends() {
+fn another_worker_is_retired_if_a_stop_hook_is_slow() {
     let took = simulate("core:4", 1, || {
         let number = AtomicU32::new(0);
         let runtime = limited(4).on_worker_stop(move |_| {
@@ -144,7 +144,7 @@ fn where_one_that_ends_is_in_its_stop_hook_for_long_another_one_ends() {
 }
 
 #[test]
-fn a_stall_says_whose_limit_it_is_and_which_pools_have_the_threads() {
+fn a_stall_names_the_limit_and_the_threads_of_each_pool() {
     let told: Vec<Stall> = simulate("core:2", 1, || {
         let told = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
         let own = Arc::clone(&told);
@@ -222,7 +222,7 @@ fn under_faults(seed: u64) {
 }
 
 #[test]
-fn all_runs_whatever_goes_wrong() {
+fn all_items_run_under_faults() {
     for seed in 0..bound(12, 1_000) {
         under_faults(seed);
     }

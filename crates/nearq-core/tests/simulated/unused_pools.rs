@@ -28,7 +28,7 @@ fn slice(number: u64) -> Duration {
 }
 
 #[test]
-fn a_queue_whose_attributes_change_has_the_threads_of_the_last_ones() {
+fn a_changed_queue_keeps_threads_only_for_its_last_attributes() {
     let (most, threads, pools) = simulate("l3:2 core:2", 1, || {
         let runtime = runtime();
         let queue = queue(&runtime);
@@ -48,7 +48,7 @@ fn a_queue_whose_attributes_change_has_the_threads_of_the_last_ones() {
 }
 
 #[test]
-fn a_queue_that_ends_takes_its_threads_with_it_unless_another_queue_uses_them() {
+fn threads_exit_with_the_last_queue_that_uses_them() {
     let (both, one, none) = simulate("core:2", 1, || {
         let runtime = runtime();
         let (first, second) = (queue(&runtime), queue(&runtime));
@@ -68,7 +68,7 @@ fn a_queue_that_ends_takes_its_threads_with_it_unless_another_queue_uses_them() 
 }
 
 #[test]
-fn a_queue_that_comes_back_to_earlier_attributes_is_served_as_before() {
+fn a_queue_returning_to_earlier_attributes_is_served_as_before() {
     simulate("l3:2 core:2", 1, || {
         let runtime = runtime();
         let queue = queue(&runtime);
@@ -86,7 +86,7 @@ fn a_queue_that_comes_back_to_earlier_attributes_is_served_as_before() {
 }
 
 #[test]
-fn what_is_queued_when_the_attributes_change_runs() {
+fn items_queued_before_a_change_of_attributes_run() {
     simulate("core:1", 1, || {
         let runtime = runtime();
         let queue = queue(&runtime);

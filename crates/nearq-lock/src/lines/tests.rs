@@ -24,7 +24,7 @@ fn rows<P: LockPlatform>(slots: usize, nodes: &[Option<usize>]) -> Vec<Row<P>> {
 }
 
 #[test]
-fn lines_are_apart_and_those_of_a_domain_side_by_side() {
+fn lines_are_separate_and_lines_of_one_domain_are_adjacent() {
     for nodes in [vec![None], vec![Some(0); 3], vec![None, Some(0), None]] {
         for slots in [1, 2, 64, 100] {
             let rows = rows::<Linux>(slots, &nodes);
@@ -52,13 +52,13 @@ fn lines_are_apart_and_those_of_a_domain_side_by_side() {
 
 #[test]
 #[should_panic(expected = "no such domain")]
-fn a_domain_that_is_not_there_has_no_line() {
+fn a_nonexistent_domain_has_no_line() {
     let _ = rows::<Linux>(2, &[None, None])[1][2].front.load(Relaxed);
 }
 
 /// A node that no machine has, like one that a container forbids: the lines are still allocated somewhere.
 #[test]
-fn a_node_that_is_refused_is_no_error() {
+fn a_refused_node_is_no_error() {
     let rows = rows::<Linux>(64, &[Some(0), Some(1_000_000)]);
     rows[63][1].front.store(7, Relaxed);
     assert_eq!(rows[63][1].front.load(Relaxed), 7);

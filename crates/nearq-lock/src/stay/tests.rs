@@ -150,7 +150,7 @@ const MODES: [Mode; 3] = [Mode::Off, Mode::Plain, Mode::Numa];
 
 /// The mutex is released while a thread jumps out of the wait for it.
 #[test]
-fn one_jumps_out_of_the_wait_for_a_mutex() {
+fn a_thread_jumps_out_of_the_wait_for_a_mutex() {
     for mode in MODES {
         check_jumps(3, mode, &[], |scene, jumps| {
             scene.mutex.lock();
@@ -167,7 +167,7 @@ fn one_jumps_out_of_the_wait_for_a_mutex() {
 }
 
 /// Another thread waits behind it, and gets the mutex. The mutex is released at once, or when both wait.
-fn one_jumps_and_one_waits(preemptions: usize, mode: Mode, later: bool) {
+fn one_thread_jumps_and_one_waits(preemptions: usize, mode: Mode, later: bool) {
     check_jumps(preemptions, mode, &[Event::Contended], move |scene, jumps| {
         let jumped = Arc::new(Count::new(0));
         let theirs = Arc::clone(&jumped);
@@ -188,21 +188,21 @@ fn one_jumps_and_one_waits(preemptions: usize, mode: Mode, later: bool) {
 }
 
 #[test]
-fn those_behind_one_that_jumps_have_the_mutex() {
+fn threads_behind_a_jumping_thread_get_the_mutex() {
     for mode in [Mode::Off, Mode::Plain] {
-        one_jumps_and_one_waits(1, mode, false);
-        one_jumps_and_one_waits(1, mode, true);
+        one_thread_jumps_and_one_waits(1, mode, false);
+        one_thread_jumps_and_one_waits(1, mode, true);
     }
 }
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn those_behind_one_that_jumps_have_the_mutex_at_length() {
+fn threads_behind_a_jumping_thread_get_the_mutex_long() {
     for later in [false, true] {
         for mode in [Mode::Off, Mode::Plain] {
-            one_jumps_and_one_waits(2, mode, later);
+            one_thread_jumps_and_one_waits(2, mode, later);
         }
-        one_jumps_and_one_waits(1, Mode::Numa, later);
+        one_thread_jumps_and_one_waits(1, Mode::Numa, later);
     }
 }
 
@@ -221,7 +221,7 @@ fn one_in_haste(scene: &Arc<Scene>, urgency: u32) -> (JoinHandle, Arc<Count>) {
 /// A thread is notified, alone or with all others, while it jumps: whichever comes first, nothing of the thread is left behind. It may be
 /// urgent.
 #[test]
-fn one_jumps_out_of_the_wait_for_a_condition() {
+fn a_thread_jumps_out_of_the_wait_for_a_condition() {
     for mode in MODES {
         for (all, urgency, reaches) in
             [(false, 0, Event::Moved), (true, 0, Event::Moved), (false, 5, Event::Contended)]
@@ -245,7 +245,7 @@ fn one_jumps_out_of_the_wait_for_a_condition() {
 }
 
 /// Another thread waits too: it is notified, or the one that jumps was, and then the next notification finds it.
-fn one_jumps_and_one_is_notified(preemptions: usize, mode: Mode, urgency: u32) {
+fn one_thread_jumps_and_one_is_notified(preemptions: usize, mode: Mode, urgency: u32) {
     check_jumps(preemptions, mode, &[], move |scene, jumps| {
         if urgency > 0 {
             ProcessState::<Loom>::get().expect_urgent();
@@ -267,9 +267,9 @@ fn one_jumps_and_one_is_notified(preemptions: usize, mode: Mode, urgency: u32) {
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn the_next_notification_passes_one_that_has_jumped() {
+fn the_next_notification_skips_a_thread_that_has_jumped() {
     for urgency in [0, 5] {
-        one_jumps_and_one_is_notified(1, Mode::Plain, urgency);
-        one_jumps_and_one_is_notified(1, Mode::Off, urgency);
+        one_thread_jumps_and_one_is_notified(1, Mode::Plain, urgency);
+        one_thread_jumps_and_one_is_notified(1, Mode::Off, urgency);
     }
 }

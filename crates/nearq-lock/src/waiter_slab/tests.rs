@@ -29,7 +29,7 @@ fn a_thread_keeps_its_record_and_takes_another_while_it_is_in_use() {
 }
 
 #[test]
-fn a_thread_that_ends_gives_its_record_back() {
+fn an_exiting_thread_returns_its_record() {
     static ENDED: <Linux as LockPlatform>::AtomicU32 = <<Linux as LockPlatform>::AtomicU32>::new(0);
     fn end(number: u32) {
         ENDED.fetch_add(number, Ordering::Relaxed);

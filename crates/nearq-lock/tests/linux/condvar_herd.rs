@@ -94,7 +94,7 @@ fn notify_all_of(mode: Mode) {
 }
 
 #[test]
-fn all_are_notified_and_one_runs() {
+fn all_waiters_are_notified_and_one_runs() {
     let _alone = alone();
     for mode in [Mode::Plain, Mode::Numa, Mode::Off, Mode::Auto] {
         notify_all_of(mode);

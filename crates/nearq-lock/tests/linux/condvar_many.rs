@@ -15,7 +15,7 @@ struct Scene {
 }
 
 #[test]
-fn without_records_it_is_still_right() {
+fn condvars_work_without_records() {
     let _alone = alone();
     let locks: Vec<OsqLock<()>> = (0..65_535).map(|_| OsqLock::new(())).collect();
     // Each held lock takes one of the process's records.

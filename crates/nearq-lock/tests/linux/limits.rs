@@ -40,7 +40,7 @@ fn fight(mutex: &Arc<Mutex<(u32, u32)>>) -> Vec<<Linux as Threads>::JoinHandle> 
 
 /// The records are the process's, and so is the mode: all in one test.
 #[test]
-fn those_without_a_record_wait_on_the_word() {
+fn threads_without_a_record_wait_on_the_word() {
     let _alone = alone();
     let locks: Vec<OsqLock<()>> = (0..65_535).map(|_| OsqLock::new(())).collect();
     for mode in [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa] {
@@ -92,7 +92,7 @@ fn those_without_a_record_wait_on_the_word() {
 /// Mutexes that threads waited for by cache and that no thread uses any more, like those of a program that never destroys them, do not take
 /// all places.
 #[test]
-fn mutexes_that_are_never_dropped_leave_places_to_others() {
+fn mutexes_that_are_never_dropped_leave_slots_to_others() {
     const MUTEXES: usize = 2_000;
     let _alone = alone();
     let before = Settings::of_process();

@@ -43,7 +43,7 @@ fn with_each_mode(test: impl Fn(Mode)) {
 }
 
 #[test]
-fn giving_back_what_another_thread_holds_is_a_panic_and_leaves_it_held() {
+fn releasing_another_threads_mutex_panics_and_leaves_it_held() {
     let _alone = alone();
     static MUTEX: RawMutex = RawMutex::new();
     MUTEX.lock();
@@ -63,7 +63,7 @@ fn giving_back_what_another_thread_holds_is_a_panic_and_leaves_it_held() {
 }
 
 #[test]
-fn giving_back_twice_is_a_panic() {
+fn releasing_twice_panics() {
     let _alone = alone();
     let mutex = Mutex::<u32>::new(0);
     // SAFETY: none: no thread holds it, which is what is tested. The panic comes before anything is done.
@@ -77,7 +77,7 @@ fn giving_back_twice_is_a_panic() {
 }
 
 #[test]
-fn waiting_for_what_one_holds_is_a_panic_unless_it_ends() {
+fn relocking_a_held_mutex_panics_unless_the_wait_has_a_deadline() {
     let _alone = alone();
     with_each_mode(|mode| {
         let mutex = Mutex::<u32>::new(0);
@@ -101,7 +101,7 @@ fn waiting_for_what_one_holds_is_a_panic_unless_it_ends() {
 
 /// Threads that hold and wait for different mutexes, and take the same ones again as soon as they have released them.
 #[test]
-fn right_use_under_contention_is_no_misuse() {
+fn correct_use_under_contention_is_not_reported() {
     let _alone = alone();
     const ROUNDS: u32 = if cfg!(miri) { 4 } else { 2_000 };
     const THREADS: u32 = if cfg!(miri) { 2 } else { 4 };
@@ -135,7 +135,7 @@ fn right_use_under_contention_is_no_misuse() {
 /// A thread that waits for a condition releases the mutex and has it again: one that was notified, one that was not, and one that came too
 /// late.
 #[test]
-fn who_comes_back_from_a_condition_holds_the_mutex() {
+fn a_thread_holds_the_mutex_after_waiting_for_a_condition() {
     let _alone = alone();
     with_each_mode(|_| {
         let both = Arc::new((Mutex::<u32>::new(0), Condvar::new()));
@@ -168,7 +168,7 @@ fn who_comes_back_from_a_condition_holds_the_mutex() {
 }
 
 #[test]
-fn waiting_for_a_condition_with_a_mutex_that_another_thread_holds_is_a_panic() {
+fn waiting_for_a_condition_with_another_threads_mutex_panics() {
     let _alone = alone();
     static MUTEX: RawMutex = RawMutex::new();
     static CONDVAR: RawCondvar = RawCondvar::new();
@@ -187,7 +187,7 @@ fn waiting_for_a_condition_with_a_mutex_that_another_thread_holds_is_a_panic() {
 /// A mutex is leaked while it is held, and another one is placed at its address, with and without a drop before. The thread that leaked it
 /// waits for the new one like any other thread.
 #[test]
-fn an_address_that_is_used_again_is_another_mutex() {
+fn a_mutex_at_a_reused_address_is_a_new_mutex() {
     let _alone = alone();
     struct Place(*mut RawMutex);
     // SAFETY: the memory lives as long as the test, and what is in it is used as a mutex is.
@@ -236,7 +236,7 @@ fn an_address_that_is_used_again_is_another_mutex() {
 
 /// A mutex that the thread drops while holding it is forgotten, whatever is placed there later.
 #[test]
-fn a_mutex_that_is_dropped_while_it_is_held_is_held_no_more() {
+fn dropping_a_held_mutex_forgets_it() {
     let _alone = alone();
     let mut place = MaybeUninit::new(RawMutex::new());
     // SAFETY: initialised above.
@@ -255,7 +255,7 @@ fn a_mutex_that_is_dropped_while_it_is_held_is_held_no_more() {
 }
 
 #[test]
-fn what_a_thread_held_that_has_ended_is_nobodys() {
+fn a_mutex_whose_owner_has_exited_has_no_owner() {
     let _alone = alone();
     static MUTEX: Mutex<u32> = Mutex::new(0);
     elsewhere(|| core::mem::forget(MUTEX.lock()));
@@ -266,7 +266,7 @@ fn what_a_thread_held_that_has_ended_is_nobodys() {
 }
 
 #[test]
-fn who_disowns_a_mutex_lets_another_thread_give_it_back() {
+fn a_disowned_mutex_can_be_released_by_another_thread() {
     let _alone = alone();
     static MUTEX: RawMutex = RawMutex::new();
     MUTEX.lock();
@@ -294,7 +294,7 @@ fn who_disowns_a_mutex_lets_another_thread_give_it_back() {
 
 /// More than the list has space for, released in three orders.
 #[test]
-fn a_thread_may_hold_any_number() {
+fn a_thread_may_hold_any_number_of_mutexes() {
     let _alone = alone();
     let mutexes: Vec<Mutex<usize>> = (0..100).map(Mutex::new).collect();
     let mut held: Vec<_> = mutexes.iter().map(Mutex::lock).collect();

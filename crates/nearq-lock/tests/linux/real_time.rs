@@ -73,7 +73,7 @@ fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Threads>::JoinHandle
 
 /// Threads come to wait one after the other; each gets the mutex by its priority, in every mode.
 #[test]
-fn the_most_urgent_is_next() {
+fn the_most_urgent_thread_locks_next() {
     let _alone = alone();
     if !may_be_urgent() {
         return;
@@ -149,7 +149,7 @@ impl Scene {
 
 /// In every mode, with threads that wait for the first time, and with threads that have waited as ordinary ones before.
 #[test]
-fn the_most_urgent_is_notified_first() {
+fn the_most_urgent_waiter_is_notified_first() {
     let _alone = alone();
     if !may_be_urgent() {
         return;
@@ -182,7 +182,7 @@ fn the_most_urgent_is_notified_first() {
 
 /// All at once, while the mutex is held: they wake up, and get it by their priorities.
 #[test]
-fn the_most_urgent_of_all_that_are_notified_has_the_mutex_first() {
+fn the_most_urgent_notified_waiter_locks_first() {
     let _alone = alone();
     if !may_be_urgent() {
         return;
@@ -200,7 +200,7 @@ fn the_most_urgent_of_all_that_are_notified_has_the_mutex_first() {
 
 /// A thread of `SCHED_DEADLINE` that finds the mutex held does not give up the rest of its period.
 #[test]
-fn who_waits_keeps_its_period() {
+fn a_waiting_thread_keeps_its_deadline_period() {
     const PERIOD: Duration = Duration::from_secs(2);
     let _alone = alone();
     let mutex = Arc::new(Mutex::<()>::new(()));

@@ -16,7 +16,7 @@ const LOOKS: usize = if cfg!(miri) { 3 } else { 2_000 };
 
 /// A snapshot shows a possible state at any time, and disturbs no thread.
 #[test]
-fn a_look_at_mutexes_that_are_fought_for_is_one_that_can_be() {
+fn snapshots_of_contended_mutexes_are_consistent() {
     let _alone = alone();
     let mut settings = Settings::default();
     (settings.mode, settings.yields) = (Mode::Numa, 0);

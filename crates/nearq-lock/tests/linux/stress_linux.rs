@@ -40,7 +40,7 @@ fn increments_are_not_lost() {
 
 /// Some threads queue up, others sleep on the word, and all get it.
 #[test]
-fn those_without_a_place_and_those_with_one_wait_for_the_same_lock() {
+fn threads_with_and_without_a_record_wait_for_the_same_lock() {
     let _alone = alone();
     struct Both(RawMutex, UnsafeCell<usize>);
     // SAFETY: only the thread that has the lock touches the number.

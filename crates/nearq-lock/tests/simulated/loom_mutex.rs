@@ -40,17 +40,17 @@ fn count_with(threads: u32) {
 }
 
 #[test]
-fn two_threads_exclude_each_other_and_none_sleeps_for_ever() {
+fn two_threads_exclude_each_other_and_no_wake_up_is_lost() {
     check(4, 2, count_with);
 }
 
 #[test]
-fn three_threads_exclude_each_other_and_none_sleeps_for_ever() {
+fn three_threads_exclude_each_other_and_no_wake_up_is_lost() {
     check(bound(1, 2), 3, count_with);
 }
 
 #[test]
-fn try_lock_orders_as_lock_does() {
+fn try_lock_orders_like_lock() {
     check(4, 2, |_| {
         let mutex = Arc::new(Mutex::<Watched, Loom>::new_in(Watched::new(0)));
         let other = {
@@ -96,7 +96,7 @@ fn the_next_owner_may_free_the_mutex() {
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "by a thread that does not hold it")]
-fn giving_back_what_another_thread_holds_is_a_panic() {
+fn releasing_another_threads_mutex_panics() {
     check(2, 2, |_| {
         let mutex = Arc::new(RawMutex::<Loom>::new_in());
         mutex.lock();
@@ -112,7 +112,7 @@ fn giving_back_what_another_thread_holds_is_a_panic() {
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "already holds")]
-fn waiting_for_what_one_holds_is_a_panic() {
+fn relocking_a_held_mutex_panics() {
     check(2, 1, |_| {
         let mutex = RawMutex::<Loom>::new_in();
         mutex.lock();

@@ -45,7 +45,7 @@ fn set_mode(mode: Mode) {
 }
 
 #[test]
-fn a_mutex_with_queues_by_cache_is_seen_with_its_caches_until_it_goes_back() {
+fn a_snapshot_shows_the_caches_of_a_mutex_until_it_changes_back() {
     // Four caches of four CPUs; 40 caches of two, which share 32 domains.
     for (machine, cpus_of_a_cache, most) in
         [("numa:2 l3:2 core:4", 4, 4), ("numa:4 l3:10 core:2", 2, 32)]
@@ -94,7 +94,7 @@ fn a_mutex_with_queues_by_cache_is_seen_with_its_caches_until_it_goes_back() {
 }
 
 #[test]
-fn a_mutex_that_becomes_adaptive_by_itself_is_seen() {
+fn a_snapshot_shows_a_mutex_that_becomes_adaptive() {
     let outcome = on("numa:2 l3:2 core:4", || {
         set_mode(Mode::Auto);
         let mutex = Arc::new(Mutex::<u32, Sim>::new_in(0));

@@ -3,7 +3,7 @@
 //! This uses a key of the C library's thread-specific data, not a thread-local value with a destructor: to note such a
 //! destructor the C library allocates, and the thread that takes a mutex may be inside the allocator. A key that is one of the
 //! first 32 of the program needs no memory, in the GNU C library as in others; a program that has more keys than that should call
-//! [`be_told`] for the first time where it may allocate. Destructors of keys also run later than those of thread-local values, so
+//! [`call_at_thread_end`] for the first time where it may allocate. Destructors of keys also run later than those of thread-local values, so
 //! those destructors still find the thread as it was.
 //!
 //! # The key
@@ -44,7 +44,7 @@ thread_local! {
 /// Has `tell` called by the caller's thread when it ends; the last one counts. False if `tell` will not be called: the thread
 /// has told already, or the C library has no key or no memory.
 #[inline]
-pub(super) fn be_told(tell: fn()) -> bool {
+pub(super) fn call_at_thread_end(tell: fn()) -> bool {
     TELL.set(Some(tell));
     match STATE.get() {
         State::Told => true,

@@ -251,12 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn arguments_environment_and_files_arrive_and_the_status_comes_back() {
+    fn arguments_environment_files_and_the_exit_status_are_passed() {
         assert_eq!(sh("echo $NAME; exit 3", PLAIN), ("value\n".to_owned(), 3 << 8));
     }
 
     #[test]
-    fn it_leads_a_group_where_it_shall() {
+    fn the_program_leads_a_process_group_if_requested() {
         // The fifth field of `stat` is the group.
         let script = "read _ _ _ _ group _ < /proc/$$/stat; echo $(($group == $$))";
         assert_eq!(sh(script, ProcessSpec { own_group: true, ..PLAIN }).0, "1\n");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_the_cpus_and_the_signals_that_it_should() {
+    fn the_program_starts_with_the_specified_cpus_and_signals() {
         let cpu = super::super::thread::affinity(super::super::thread::Thread::first()).unwrap();
         let one = CpuSet::single(cpu.last().unwrap());
         let script = "grep -E 'Cpus_allowed_list|SigIgn|SigBlk' /proc/self/status";
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placement_that_is_refused_does_not_stop_the_program() {
+    fn a_refused_placement_does_not_stop_the_program() {
         let arguments = texts(&["true"]);
         let nowhere = CpuSet::single(nearq_topology::MAX_CPU_COUNT - 1);
         let policy = MemoryPolicy::Preferred(1_000);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_executed_says_so_and_leaves_no_process() {
+    fn a_failed_execution_returns_an_error_and_leaves_no_process() {
         let arguments = texts(&["it"]);
         let mut spec = ProcessSpec { program: c"/no/such/program", arguments: &arguments, ..PLAIN };
         let mut spawner = Spawner::new();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_starts_may_end_when_its_parent_does() {
+    fn a_started_program_may_be_killed_with_its_parent() {
         let (text, status) = sh(
             "kill -0 $$ && echo alive",
             ProcessSpec { parent_death_signal: Some(libc::SIGKILL), ..PLAIN },

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn that_there_is_no_map_is_remembered_for_a_second_and_then_looked_up_again() {
+    fn a_missing_map_is_remembered_for_a_second() {
         let folder = Folder::new("absent");
         let path = folder.file("told");
         let sender = HintSender::new(&path);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_at_the_path_is_left_alone() {
+    fn a_file_that_is_not_a_map_is_left_alone() {
         let folder = Folder::new("other");
         let path = folder.file("told");
         fs::write(folder.0.join("told"), "mine").unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn no_hint_is_sent_for_a_first_thread_alone_and_nothing_fails() {
+    fn no_hint_is_sent_for_the_first_thread_alone() {
         set_home_hint(Thread::first(), Some(0));
         // Works whether or not there is a scheduler; without one the report is not received.
         let received = Linux::set_home_hint_of(std::process::id(), None);
@@ -191,7 +191,7 @@ mod tests {
 
     /// In a view of the files of this thread's own, so that nothing else sees the file system. If that is not allowed, prints why.
     #[test]
-    fn hints_go_through_a_real_map_and_through_the_next_one_when_it_is_replaced() {
+    fn hints_go_through_a_real_map_and_its_replacement() {
         let tested = std::thread::spawn(|| {
             let folder = Folder::new("real");
             if let Err(why) = mount(&folder.0) {

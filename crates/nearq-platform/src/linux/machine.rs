@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "files")]
-    fn where_the_kernel_does_not_tell_of_cpus_files_do_and_then_the_c_library() {
+    fn without_the_system_call_cpus_come_from_files_or_the_c_library() {
         let root = std::env::temp_dir().join(format!("nearq-no-affinity-{}", std::process::id()));
         let file = |name: &str, text: &str| {
             let path = root.join(name);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "files")]
-    fn a_containers_own_list_of_online_cpus_does_not_keep_work_from_those_that_may_be_used() {
+    fn a_containers_list_of_online_cpus_does_not_exclude_allowed_cpus() {
         let root = std::env::temp_dir().join(format!("nearq-own-list-{}", std::process::id()));
         let cpu_root = root.join("sys/devices/system/cpu");
         for cpu in 0..4 {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_too_large_or_of_no_cpus_is_an_error() {
+    fn a_machine_without_cpus_or_with_too_many_is_an_error() {
         let error = read_below(Path::new("/nonexistent"), Ok(CpuSet::new())).unwrap_err();
         assert!(error.contains("/nonexistent") && error.contains("no CPU found"), "{error}");
         let large = TopologyError::TooManyCpus { count: 5000 };
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it reads the machine")]
-    fn this_machine_is_as_it_was_at_the_next_look() {
+    fn checking_this_machine_again_finds_no_change() {
         let Machine { topology, limits } = read().expect("readable");
         assert_eq!(topology.warning(), None, "where tests run it is whole");
         let look = look_again(&topology, &limits).expect("readable");

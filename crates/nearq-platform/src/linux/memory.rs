@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_spread_evenly_and_never_more_than_pages() {
+    fn samples_are_evenly_spread_and_never_exceed_the_pages() {
         let memory = vec![0_u8; 12 * PAGE];
         let aligned = memory.as_ptr().align_offset(PAGE);
         let range = &memory[aligned..aligned + 10 * PAGE];
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_exist_is_refused_with_those_that_do() {
+    fn a_nonexistent_node_is_refused_and_the_error_lists_the_nodes() {
         if cfg!(miri) {
             return;
         }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_nowhere() {
+    fn an_empty_range_is_on_no_node() {
         let residency = residency(0..0, 10).unwrap();
         assert_eq!(residency.absent, 0);
         assert!(residency.pages.is_empty());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_that_was_set_is_the_one_that_is_read() {
+    fn a_memory_policy_reads_back_as_set() {
         if cfg!(miri) {
             return;
         }

@@ -45,7 +45,7 @@ mod tests {
     use crate::{Placement as _, Threads as _};
 
     #[test]
-    fn a_thread_of_another_process_can_be_confined() {
+    fn the_affinity_of_another_processs_thread_can_be_set() {
         if cfg!(miri) {
             return;
         }

@@ -176,7 +176,7 @@ impl LockPlatform for Linux {
     fn set_number(number: u32, end: fn(u32)) -> bool {
         NUMBER.set(number);
         END.set(Some(end));
-        ending::be_told(thread_ends)
+        ending::call_at_thread_end(thread_ends)
     }
 
     #[inline]
@@ -482,7 +482,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slot_is_of_one_thread() {
+    fn each_thread_has_its_own_slot() {
         assert!(Linux::slot().is_null());
         let mine = &raw const MARK;
         Linux::set_slot(mine.cast());
@@ -493,7 +493,7 @@ mod tests {
     static MARK: u8 = 0;
 
     #[test]
-    fn a_number_is_given_back_when_its_thread_ends() {
+    fn a_number_is_released_when_its_thread_exits() {
         static GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
         fn end(number: u32) {
             GIVEN_BACK.fetch_add(number, Ordering::Relaxed);
@@ -512,7 +512,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "the order of destructors is that of the GNU C library")]
-    fn a_number_taken_in_a_destructor_is_given_back_or_refused() {
+    fn a_number_taken_in_a_destructor_is_released_or_refused() {
         static GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
         static REFUSED: AtomicU32 = AtomicU32::new(0);
         fn end(number: u32) {
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn spinning_ends_with_the_budget_or_the_change() {
+    fn spinning_ends_at_the_limit_or_a_change() {
         let word = AtomicU32::new(1);
         assert!(!Linux::wait_until_changed(&word, 1, 0));
         assert!(!Linux::wait_until_changed(&word, 1, 10));
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_is_not_there_is_none() {
+    fn an_unset_setting_is_none() {
         assert_eq!(Linux::setting("NEARQ_A_SETTING_THAT_NOBODY_HAS"), None);
         assert_eq!(Linux::setting("="), None);
         assert_eq!(Linux::setting(""), None);

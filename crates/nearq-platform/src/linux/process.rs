@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri does not know who a socket's peer is")]
-    fn a_peer_that_has_ended_is_known() {
+    fn an_exited_peer_is_detected() {
         let folder = std::env::temp_dir().join(format!("nearq-peer-{}", std::process::id()));
         let _ = std::fs::remove_file(&folder);
         let listener = std::os::unix::net::UnixListener::bind(&folder).unwrap();

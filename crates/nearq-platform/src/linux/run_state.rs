@@ -197,14 +197,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_letter_is_the_one_after_the_name() {
+    fn the_state_letter_follows_the_name() {
         assert_eq!(parse(b"17 (cat) R 1 17"), Some(RunState::Runnable));
         assert_eq!(parse(b"17 (cat) S 1 17"), Some(RunState::Blocked));
         assert_eq!(parse(b"17 (cat) Z 1 17"), Some(RunState::Ended));
     }
 
     #[test]
-    fn a_name_may_look_like_the_rest_of_the_line() {
+    fn a_name_may_resemble_the_rest_of_the_line() {
         assert_eq!(parse(b"17 () R 1 () S 1) D 1 17"), Some(RunState::Blocked));
         assert_eq!(parse(b"17 (a ) Z ) R 1 17"), Some(RunState::Runnable));
         assert_eq!(parse(b"17 (\n) R 1 17"), Some(RunState::Runnable));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_function_or_the_number_of_a_call() {
+    fn a_sleep_location_is_a_function_or_a_system_call_number() {
         let call = Some("202 0x7f 0x89\n");
         for (function, call, wanted) in [
             (Some("futex_do_wait"), call, Some("futex_do_wait")),
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no /proc")]
-    fn a_thread_that_sleeps_says_where() {
+    fn a_sleeping_thread_shows_where_it_sleeps() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let (begin, end) = std::sync::mpsc::channel::<()>();
         let sleeper = std::thread::spawn(move || {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_has_no_state() {
+    fn malformed_lines_have_no_state() {
         for line in ["", "17", "17 (cat", "17 (cat)", "17 (cat) ", "17 (cat) R", "17 (cat)R 1"] {
             assert_eq!(parse(line.as_bytes()), None, "{line:?}");
         }
@@ -272,7 +272,7 @@ mod tests {
     /// What `Watch` sees of a thread that sleeps, and of the caller.
     #[test]
     #[cfg_attr(miri, ignore = "reads /proc")]
-    fn a_watched_thread_is_seen_whatever_becomes_of_the_file() {
+    fn a_watched_thread_is_observed_whatever_happens_to_the_file() {
         use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
         let (sender, receiver) = std::sync::mpsc::channel::<()>();

@@ -193,7 +193,7 @@ mod tests {
 
     /// As the kernel's header has them, on every processor.
     #[test]
-    fn attributes_are_where_the_kernel_looks_for_them() {
+    fn attributes_have_the_layout_that_the_kernel_expects() {
         let path = [offset_of!(ObjectByPath, path), offset_of!(ObjectByPath, file)];
         assert_eq!((path, offset_of!(ObjectByPath, flags)), ([0, 8], 12));
         let element = [offset_of!(Element, map), offset_of!(Element, key)];

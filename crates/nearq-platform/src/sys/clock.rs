@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no CPU clocks of threads")]
-    fn the_clock_number_is_the_one_of_the_c_library() {
+    fn the_clock_number_matches_the_c_library() {
         let mut clock = 0;
         // SAFETY: validity: the thread is the caller, `clock` is a live integer. Aliasing: the only
         // reference is the one passed. Thread: the caller asks about itself.

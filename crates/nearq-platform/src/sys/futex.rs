@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_an_earlier_failure_is_kept() {
+    fn the_error_of_an_earlier_failure_is_kept() {
         // SAFETY: no such descriptor is open.
         assert_eq!(unsafe { libc::close(-1) }, -1);
         assert_eq!(futex_wait(&AtomicU32::new(1), 2, None), Err(Errno::AGAIN));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "the memory is not the program's")]
-    fn memory_that_is_gone_can_be_woken() {
+    fn waking_unmapped_memory_is_harmless() {
         let nowhere = core::ptr::without_provenance(0x1000);
         assert_eq!(futex_wake(nowhere, 1), Ok(0));
     }

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_no_kernel_has_is_refused() {
+    fn a_node_beyond_any_kernels_limit_is_refused() {
         assert_eq!(NodeMask::new(&[MAX_NODES]).err(), Some(Errno::INVAL));
     }
 

@@ -23,7 +23,7 @@ fn cost<R>(calls: u32, mut call: impl FnMut() -> R) -> f64 {
 
 #[test]
 #[ignore = "prints measurements"]
-fn of_the_calls() {
+fn cost_of_the_calls() {
     let me = Linux::current_thread();
     let word = <Linux as LockPlatform>::AtomicU32::new(0);
     let sleeper = Sleeper::start(ThreadSpec::default());
@@ -57,7 +57,7 @@ fn of_the_calls() {
 
 #[test]
 #[ignore = "prints measurements"]
-fn of_a_round_trip_between_two_threads() {
+fn cost_of_a_round_trip_between_two_threads() {
     const ROUNDS: u32 = 20_000;
     let cpus: Vec<usize> = Linux::affinity(Linux::current_thread()).unwrap().iter().collect();
     let on =

@@ -16,7 +16,7 @@ fn is_the_filters(refused: &OsError) {
 }
 
 #[test]
-fn what_a_filter_refuses_a_thread_of_itself_is_not_put_down_to_users_or_privileges() {
+fn refusals_by_a_filter_are_not_attributed_to_users_or_privileges() {
     in_thread(ThreadSpec::default(), || {
         let me = Linux::current_thread();
         let (cpus, nice) = (Linux::affinity(me).unwrap(), Linux::nice(me).unwrap());
@@ -39,7 +39,7 @@ fn what_a_filter_refuses_a_thread_of_itself_is_not_put_down_to_users_or_privileg
 }
 
 #[test]
-fn a_machine_is_known_where_a_filter_does_not_let_the_kernel_tell_of_cpus() {
+fn a_machine_is_detected_although_a_filter_blocks_sched_getaffinity() {
     in_thread(ThreadSpec::default(), || {
         let before = Linux::machine().expect("readable");
         if !refuse(&[libc::SYS_sched_getaffinity]) {

@@ -77,7 +77,7 @@ fn present(residency: &Residency) -> usize {
 }
 
 #[test]
-fn touched_pages_are_somewhere_and_untouched_ones_are_not() {
+fn only_touched_pages_have_a_node() {
     let mut mapping = Mapping::new();
     let Some(fresh) = permitted(Linux::residency(mapping.bytes(), PAGES)) else {
         return;
@@ -106,7 +106,7 @@ fn node_with_memory() -> usize {
 }
 
 #[test]
-fn memory_comes_from_where_it_was_bound_to() {
+fn bound_memory_comes_from_its_node() {
     let node = node_with_memory();
     let policies = [
         MemoryPolicy::Bind(vec![node]),
@@ -135,7 +135,7 @@ fn memory_comes_from_where_it_was_bound_to() {
 }
 
 #[test]
-fn a_thread_chooses_where_its_pages_come_from() {
+fn a_thread_policy_chooses_the_node_of_its_pages() {
     let node = node_with_memory();
     in_thread(ThreadSpec::default(), move || {
         let bound = Linux::set_memory_policy(&MemoryPolicy::Bind(vec![node]));
@@ -154,7 +154,7 @@ fn a_thread_chooses_where_its_pages_come_from() {
 }
 
 #[test]
-fn nodes_that_do_not_exist_are_refused() {
+fn nonexistent_nodes_are_refused() {
     let mapping = Mapping::new();
     for nodes in [vec![], vec![1023], vec![usize::MAX]] {
         for policy in [MemoryPolicy::Bind(nodes.clone()), MemoryPolicy::Interleave(nodes.clone())] {

@@ -15,7 +15,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const ROUNDS: u32 = if cfg!(miri) { 20 } else { 20_000 };
 
 #[test]
-fn a_permit_that_was_there_is_consumed() {
+fn an_existing_permit_is_consumed() {
     let parker = Parker::<Linux>::new();
     parker.unpark();
     assert!(parker.park(None));
@@ -23,7 +23,7 @@ fn a_permit_that_was_there_is_consumed() {
 }
 
 #[test]
-fn several_permits_are_one() {
+fn several_permits_merge_into_one() {
     let parker = Parker::<Linux>::new();
     for _ in 0..3 {
         parker.unpark();
@@ -33,7 +33,7 @@ fn several_permits_are_one() {
 }
 
 #[test]
-fn without_a_permit_the_deadline_ends_it_and_not_earlier() {
+fn without_a_permit_parking_ends_at_the_deadline() {
     let parker = Parker::<Linux>::new();
     for wait in [Duration::ZERO, MILLISECOND, 7 * MILLISECOND] {
         let deadline = Linux::now() + wait;
@@ -73,7 +73,7 @@ impl PingPong {
 }
 
 #[test]
-fn no_wake_up_is_lost_and_writes_before_it_are_seen() {
+fn no_wake_up_is_lost_and_earlier_writes_are_visible() {
     let game =
         Arc::new(PingPong { turns: [Parker::new(), Parker::new()], count: UnsafeCell::new(0) });
     let players = [0, 1].map(|me| {
@@ -113,7 +113,7 @@ fn a_permit_that_races_with_the_deadline_is_not_lost() {
 
 /// Every message is followed by a permit. Permits may merge, but after the last one everything is visible.
 #[test]
-fn merged_permits_bring_what_each_giver_wrote() {
+fn merged_permits_publish_the_writes_of_each_giver() {
     const GIVERS: usize = 3;
     struct Shared {
         parker: Parker<Linux>,
@@ -147,7 +147,7 @@ fn merged_permits_bring_what_each_giver_wrote() {
 /// A permit that comes while the owner takes another one: what was written before it must be visible too, or it
 /// must stay.
 #[test]
-fn a_permit_that_meets_another_is_not_forgotten() {
+fn a_permit_given_while_another_is_taken_is_not_lost() {
     use nearq_platform::{Atomic, Ordering};
     struct Shared {
         parker: Parker<Linux>,
@@ -172,7 +172,7 @@ fn a_permit_that_meets_another_is_not_forgotten() {
 }
 
 #[test]
-fn what_a_joined_thread_wrote_is_visible() {
+fn writes_of_a_joined_thread_are_visible() {
     for _ in 0..=ROUNDS / 200 {
         let cell =
             Arc::new(PingPong { turns: [Parker::new(), Parker::new()], count: UnsafeCell::new(0) });
@@ -189,7 +189,7 @@ fn what_a_joined_thread_wrote_is_visible() {
 }
 
 #[test]
-fn the_slot_is_the_threads_own() {
+fn each_thread_has_its_own_slot() {
     static MARK: u8 = 0;
     assert!(Linux::slot().is_null());
     Linux::set_slot((&raw const MARK).cast());

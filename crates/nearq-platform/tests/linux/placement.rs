@@ -12,7 +12,7 @@ fn allowed() -> CpuSet {
 }
 
 #[test]
-fn an_affinity_is_read_back_as_it_was_set() {
+fn an_affinity_reads_back_as_set() {
     in_thread(ThreadSpec::default(), || {
         let me = Linux::current_thread();
         let all = allowed();
@@ -38,7 +38,7 @@ fn another_thread_can_be_moved() {
 }
 
 #[test]
-fn masks_longer_than_1024_cpus_are_taken() {
+fn masks_of_more_than_1024_cpus_are_accepted() {
     in_thread(ThreadSpec::default(), || {
         let all = allowed();
         let mut with_far = all.clone();
@@ -53,7 +53,7 @@ fn masks_longer_than_1024_cpus_are_taken() {
 }
 
 #[test]
-fn a_cpu_that_is_not_there_is_refused_with_those_that_are() {
+fn a_nonexistent_cpu_is_refused_and_the_error_lists_the_cpus() {
     let before = allowed();
     let me = Linux::current_thread();
     let refused = Linux::set_affinity(me, &CpuSet::single(FAR)).unwrap_err();
@@ -70,7 +70,7 @@ fn a_cpu_that_is_not_there_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn the_current_cpu_is_one_of_those_allowed() {
+fn the_current_cpu_is_an_allowed_cpu() {
     let allowed = allowed();
     for _ in 0..10_000 {
         assert!(allowed.contains(Linux::current_cpu()));
@@ -78,7 +78,7 @@ fn the_current_cpu_is_one_of_those_allowed() {
 }
 
 #[test]
-fn the_current_cpu_is_the_one_that_the_c_library_names() {
+fn the_current_cpu_matches_the_c_library() {
     for cpu in &allowed() {
         let spec = ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };
         let (ours, theirs) = in_thread(spec, || {

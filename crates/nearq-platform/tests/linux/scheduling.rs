@@ -16,7 +16,7 @@ fn ordinary(nice: i32) -> Scheduling {
 }
 
 #[test]
-fn a_thread_can_always_be_favoured_less() {
+fn lowering_a_threads_priority_is_always_allowed() {
     let before = Linux::nice(Linux::current_thread()).unwrap();
     let sleeper = Sleeper::start(ThreadSpec::default());
     assert_eq!(Linux::nice(sleeper.thread).unwrap(), before, "inherited");
@@ -27,7 +27,7 @@ fn a_thread_can_always_be_favoured_less() {
 }
 
 #[test]
-fn to_be_favoured_more_needs_the_privilege() {
+fn raising_a_threads_priority_needs_the_privilege() {
     let spec = ThreadSpec { nice: Some(19), ..ThreadSpec::default() };
     in_thread(spec, || match Linux::favour(Linux::current_thread(), ordinary(-20)) {
         Ok(()) => assert_eq!(Linux::nice(Linux::current_thread()).unwrap(), -20),
@@ -131,7 +131,7 @@ fn a_sleep_is_not_shorter_than_asked_for() {
 }
 
 #[test]
-fn who_wakes_exactly_has_the_smallest_slack_and_nobody_else() {
+fn only_threads_that_wake_exactly_have_the_smallest_slack() {
     let slack = || rustix::thread::current_timer_slack().unwrap();
     let before = slack();
     in_thread(ThreadSpec::default(), move || {

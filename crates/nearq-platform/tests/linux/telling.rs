@@ -27,8 +27,8 @@ fn is_child(test: &str) -> bool {
 }
 
 #[test]
-fn a_warning_is_one_line_that_says_who_speaks() {
-    const ME: &str = "telling::a_warning_is_one_line_that_says_who_speaks";
+fn a_warning_is_one_line_that_names_nearq() {
+    const ME: &str = "telling::a_warning_is_one_line_that_names_nearq";
     if is_child(ME) {
         Linux::warn("nice -20 was refused");
         Linux::warn("two\nlines\n");
@@ -39,8 +39,8 @@ fn a_warning_is_one_line_that_says_who_speaks() {
 }
 
 #[test]
-fn a_setting_is_seen_whatever_is_in_it() {
-    const ME: &str = "telling::a_setting_is_seen_whatever_is_in_it";
+fn a_setting_is_read_whatever_it_contains() {
+    const ME: &str = "telling::a_setting_is_read_whatever_it_contains";
     if is_child(ME) {
         Linux::warn(&format!("{:?}", Linux::setting("NEARQ_TEST_VALUE")));
         return;

@@ -23,7 +23,7 @@ fn named(name: &str) -> ThreadSpec {
 }
 
 #[test]
-fn names_are_as_given_or_cut() {
+fn names_are_kept_or_truncated() {
     assert_eq!(in_thread(named("nq/0:1"), own_name), "nq/0:1");
     assert_eq!(in_thread(named("a (b) c) S 1"), own_name), "a (b) c) S 1");
     assert_eq!(in_thread(named("nq/u1234567:123456"), own_name), "nq/u1234567:123");
@@ -89,7 +89,7 @@ fn faults_are_let_through_even_if_the_creator_blocks_them() {
 }
 
 #[test]
-fn a_mask_that_is_given_is_the_threads() {
+fn a_thread_gets_the_specified_signal_mask() {
     let given = SignalMask(1 << (libc::SIGUSR2 - 1) | 1 << (libc::SIGRTMAX() - 1));
     let spec = ThreadSpec { signals: Some(given), ..ThreadSpec::default() };
     let inside = in_thread(spec, || (blocked_signals(), Linux::signal_mask()));
@@ -101,7 +101,7 @@ fn a_mask_that_is_given_is_the_threads() {
 }
 
 #[test]
-fn the_stack_is_as_large_as_asked_for() {
+fn the_stack_has_the_requested_size() {
     const LARGE: usize = 12 << 20;
     #[inline(never)]
     #[expect(clippy::large_stack_arrays, reason = "a large stack is what this is about")]
@@ -117,7 +117,7 @@ fn the_stack_is_as_large_as_asked_for() {
 }
 
 #[test]
-fn a_stack_that_does_not_fit_is_refused_with_the_reason() {
+fn a_stack_that_is_too_large_is_refused_with_the_reason() {
     let spec =
         ThreadSpec { stack_size: Some(1 << 60), name: "nq/huge".into(), ..ThreadSpec::default() };
     let refused = Linux::spawn(spec, || {}).map(Linux::join).unwrap_err();
@@ -127,7 +127,7 @@ fn a_stack_that_does_not_fit_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_thread_runs_where_it_was_put_from_its_first_instruction() {
+fn a_thread_runs_on_its_cpu_from_its_first_instruction() {
     let allowed = Linux::affinity(Linux::current_thread()).unwrap();
     for cpu in &allowed {
         for _ in 0..20 {
@@ -169,7 +169,7 @@ fn a_refused_affinity_is_reported_and_the_thread_runs() {
 }
 
 #[test]
-fn a_thread_goes_on_without_its_handle() {
+fn a_thread_runs_on_without_its_handle() {
     let (tell, told) = Letter::pair();
     drop(Linux::spawn(named("nq/alone"), move || tell.send(own_name())).unwrap());
     assert_eq!(told.receive(), "nq/alone");
@@ -178,7 +178,7 @@ fn a_thread_goes_on_without_its_handle() {
 }
 
 #[test]
-fn a_thread_is_told_from_others() {
+fn threads_are_distinguished() {
     let me = Linux::current_thread();
     assert_eq!(me, Linux::current_thread());
     let sleeper = Sleeper::start(named("nq/other"));
@@ -189,7 +189,7 @@ fn a_thread_is_told_from_others() {
 }
 
 #[test]
-fn a_thread_that_has_ended_is_gone() {
+fn an_exited_thread_is_gone() {
     let gone = Sleeper::start(ThreadSpec::default()).end();
     // The kernel wakes the joiner a little before it forgets the thread.
     eventually("the thread is gone", || Linux::affinity(gone).is_err());

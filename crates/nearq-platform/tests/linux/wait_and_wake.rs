@@ -14,14 +14,14 @@ use crate::common::{Letter, PATIENCE, Thread, eventually};
 use nearq_platform::{Instant, Linux, LockPlatform, RunState, ThreadSpec, Threads, Wait};
 
 #[test]
-fn another_value_is_not_waited_on() {
+fn a_word_with_another_value_is_not_waited_on() {
     let word = AtomicU32::new(1);
     assert_eq!(Linux::wait(&word, 2, None), Wait::Changed);
     assert_eq!(Linux::wait(&word, 2, Some(Linux::now() + PATIENCE)), Wait::Changed);
 }
 
 #[test]
-fn deadlines_are_kept_and_never_early() {
+fn waits_end_at_the_deadline_and_never_early() {
     let word = AtomicU32::new(1);
     for micros in [0, 1, 50, 1000, 20_000] {
         let deadline = Linux::now() + Duration::from_micros(micros);
@@ -32,7 +32,7 @@ fn deadlines_are_kept_and_never_early() {
 }
 
 #[test]
-fn a_deadline_before_the_origin_of_time_is_over() {
+fn a_deadline_before_the_origin_of_time_has_passed() {
     let word = AtomicU32::new(1);
     assert_eq!(Linux::wait(&word, 1, Some(Instant::from_nanos(0))), Wait::TimedOut);
 }
@@ -79,7 +79,7 @@ fn wake_exactly(shared: &Sleepers, count: usize) {
 }
 
 #[test]
-fn as_many_wake_as_were_asked_for() {
+fn exactly_the_requested_number_of_threads_wake() {
     let (shared, handles) = asleep(5);
     assert_eq!(Linux::wake(&raw const shared.word, 0), 0, "none is none");
     wake_exactly(&shared, 1);
@@ -99,7 +99,7 @@ fn as_many_wake_as_were_asked_for() {
 }
 
 #[test]
-fn a_word_that_is_gone_can_be_woken() {
+fn waking_an_unmapped_word_is_harmless() {
     let gone: *const AtomicU32 = {
         let word = Box::new(AtomicU32::new(0));
         &raw const *word
@@ -125,7 +125,7 @@ fn a_spinner_sees_the_change() {
 extern "C" fn nothing(_signal: libc::c_int) {}
 
 #[test]
-fn a_signal_ends_a_wait_as_woken_for_no_reason() {
+fn a_signal_ends_a_wait_as_a_spurious_wake_up() {
     // SAFETY: validity: an all-zero sigaction is one without flags. Aliasing and thread: a local value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;

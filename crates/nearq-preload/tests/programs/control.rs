@@ -147,7 +147,7 @@ fn servers(pid: u32) -> usize {
 }
 
 #[test]
-fn mutexes_are_looked_at_and_tuned_while_threads_fight_for_them() {
+fn contended_mutexes_are_inspected_and_tuned() {
     let Some((running, pid)) = Running::usual("tuned", &[("NEARQ_CONTROL", "full")]) else {
         return;
     };
@@ -207,7 +207,7 @@ fn mutexes_are_looked_at_and_tuned_while_threads_fight_for_them() {
 }
 
 #[test]
-fn who_is_not_asked_about_it_has_no_thread_and_no_socket() {
+fn without_the_setting_there_is_no_thread_and_no_socket() {
     for (name, value) in [
         ("unasked", None),
         ("empty", Some("")),
@@ -229,7 +229,7 @@ fn who_is_not_asked_about_it_has_no_thread_and_no_socket() {
 }
 
 #[test]
-fn a_program_without_threads_has_no_thread_of_ours() {
+fn a_single_threaded_program_gets_no_service_thread() {
     let Some(program) = compile("looked_into.c", "alone", &[]) else { return };
     let mut running = Running::start(&program, "alone", &["alone"], &[("NEARQ_CONTROL", "full")]);
     let pid = running.found_as("program");
@@ -238,7 +238,7 @@ fn a_program_without_threads_has_no_thread_of_ours() {
 }
 
 #[test]
-fn a_child_in_the_background_is_found_under_its_own_number() {
+fn a_daemonized_child_is_found_under_its_own_process_number() {
     let Some(program) = compile("looked_into.c", "daemon", &[]) else { return };
     let environment = [("NEARQ_CONTROL", "full")];
     let mut running = Running::start(&program, "daemon", &["background"], &environment);
@@ -276,7 +276,7 @@ fn a_child_in_the_background_is_found_under_its_own_number() {
 
 /// A process that executes another program keeps its number, and what the previous program has left is no obstacle.
 #[test]
-fn after_exec_the_next_program_is_found() {
+fn the_program_after_exec_is_found() {
     let Some(program) = compile("looked_into.c", "executed", &[]) else { return };
     let environment = [("NEARQ_CONTROL", "read")];
     let mut running = Running::start(&program, "executed", &["exec"], &environment);
@@ -321,7 +321,7 @@ fn resident(pid: u32) -> u64 {
 }
 
 #[test]
-fn to_be_asked_again_and_again_takes_no_memory() {
+fn repeated_requests_use_constant_memory() {
     let Some((running, pid)) = Running::usual("memory", &[("NEARQ_CONTROL", "read")]) else {
         return;
     };
@@ -353,7 +353,7 @@ fn limit_memory(pid: u32, limited: bool) {
 }
 
 #[test]
-fn a_program_that_has_no_memory_left_does_not_end_when_it_is_asked() {
+fn a_request_does_not_kill_a_program_without_memory() {
     let Some((running, pid)) = Running::usual("no-memory", &[("NEARQ_CONTROL", "read")]) else {
         return;
     };
@@ -418,7 +418,7 @@ const AS_A_PROGRAM: &str = "NEARQ_TEST_AS_A_PROGRAM";
 /// A program that uses nearq itself: in its own process, as the next test starts it. The library's server is started beside its own with
 /// the first thread, at the same time or, if it waits before, earlier.
 #[test]
-fn as_a_program_with_a_runtime() {
+fn run_as_program_with_a_runtime() {
     let Some(way) = std::env::var_os(AS_A_PROGRAM) else { return };
     let own =
         || find::processes().unwrap().into_iter().find(|found| found.pid == std::process::id());
@@ -434,12 +434,12 @@ fn as_a_program_with_a_runtime() {
 }
 
 #[test]
-fn a_program_with_a_runtime_of_its_own_is_found_by_that() {
+fn a_program_with_its_own_runtime_is_found_by_its_socket() {
     let program = std::env::current_exe().expect("a test knows its file");
     for way in ["at once", "later"] {
         for round in 0..5 {
             let name = format!("runtime-{}-{round}", way.replace(' ', "-"));
-            let arguments = ["--exact", "control::as_a_program_with_a_runtime", "--nocapture"];
+            let arguments = ["--exact", "control::run_as_program_with_a_runtime", "--nocapture"];
             let environment = [("NEARQ_CONTROL", "full"), (AS_A_PROGRAM, way)];
             let mut running = Running::start(&program, &name, &arguments, &environment);
             let mut line = String::new();

@@ -121,17 +121,17 @@ fn prints_in_each_mode(name: &str, argument: &str, text: &str, times: usize) {
 }
 
 #[test]
-fn mutexes_of_every_kind_are_as_the_c_librarys() {
+fn mutexes_of_every_kind_behave_like_the_c_librarys() {
     same_with_and_without("mutexes");
 }
 
 #[test]
-fn condition_variables_are_as_the_c_librarys() {
+fn condition_variables_behave_like_the_c_librarys() {
     same_with_and_without("condvars");
 }
 
 #[test]
-fn a_thread_sleeps_until_its_deadline_on_the_clock_that_the_program_named() {
+fn a_thread_sleeps_until_its_deadline_on_the_requested_clock() {
     let Some(program) = compile("clocks.c", "clocks", &[]) else { return };
     for mode in MODES {
         let with = run(&program, &[], true, &[("NEARQ_LOCK", mode)]);
@@ -150,12 +150,12 @@ fn the_smallest_stacks_are_large_enough() {
 }
 
 #[test]
-fn a_handler_that_takes_a_mutex_returns_to_the_wait_that_it_has_interrupted() {
+fn a_handler_that_locks_a_mutex_returns_to_the_interrupted_wait() {
     same_with_and_without("handlers");
 }
 
 #[test]
-fn a_thread_that_polls_leaves_the_others_places_to_wait_at() {
+fn a_polling_thread_does_not_exhaust_the_records() {
     // Only once, in the usual mode, as it takes long.
     let Some(program) = compile("polling.c", "polling", &[]) else { return };
     assert_eq!(run(&program, &[], true, &[]).printed, "has() - before < ENOUGH = 1\n");
@@ -167,17 +167,17 @@ fn threads_are_cancelled_while_they_wait() {
 }
 
 #[test]
-fn threads_are_cancelled_by_those_that_they_wake() {
+fn threads_are_cancelled_by_threads_that_they_wake() {
     prints_in_each_mode("asynchronous", "all of it", "went = ", 2);
 }
 
 #[test]
-fn a_thread_that_was_cancelled_creates_another_one_before_it_ends() {
+fn a_cancelled_thread_creates_another_thread_before_it_exits() {
     same_with_and_without("cancelled_early");
 }
 
 #[test]
-fn a_thread_waits_for_moments_until_the_one_that_cancels_it_gets_on() {
+fn short_waits_continue_until_the_cancelling_thread_progresses() {
     let shared = ["-shared", "-fPIC"];
     let Some(between) = compile("slow_cancel.c", "libslow_cancel.so", &shared) else { return };
     let between = between.to_str().expect("the folder's name is text");
@@ -190,7 +190,7 @@ fn threads_leave_a_wait_without_returning_from_it() {
 }
 
 #[test]
-fn the_most_urgent_of_those_who_wait_for_a_condition_is_notified_first() {
+fn the_most_urgent_waiter_of_a_condition_variable_is_notified_first() {
     let Some(with) = same_with_and_without("urgent") else { return };
     if with.printed == "refused\n" {
         skipped("threads of real-time classes", "refused", "run the tests as root");
@@ -198,7 +198,7 @@ fn the_most_urgent_of_those_who_wait_for_a_condition_is_notified_first() {
 }
 
 #[test]
-fn a_condition_variable_is_not_touched_after_who_waits_with_a_foreign_mutex_was_notified() {
+fn a_condvar_is_not_accessed_after_notifying_waiters_with_foreign_mutexes() {
     let Some(with) = same_with_and_without("standing_in") else { return };
     if with.printed == "refused\n" {
         skipped("threads of real-time classes", "refused", "run the tests as root");
@@ -212,14 +212,14 @@ fn threads_jump_out_of_a_wait() {
 }
 
 #[test]
-fn threads_that_fight_wait_in_our_queues() {
+fn contending_threads_wait_in_nearqs_queues() {
     let Some(with) = same_with_and_without("contended") else { return };
     assert!(with.reported("contended", "contended") > Some(0), "{}", with.complained);
     assert!(with.reported("contended", "in turn") > Some(0), "{}", with.complained);
 }
 
 #[test]
-fn what_is_destroyed_is_not_touched_any_more() {
+fn destroyed_objects_are_not_accessed() {
     same_with_and_without("destroying");
 }
 
@@ -253,7 +253,7 @@ fn waiting_needs_no_memory() {
 }
 
 #[test]
-fn programs_are_chosen_by_name() {
+fn programs_are_selected_by_name() {
     let Some(parent) = compile("parent.c", "one-that-runs", &[]) else { return };
     let child = compile("contended.c", "another", &[]).expect("there is a compiler");
     let child = child.to_str().expect("the folder's name is text");
@@ -278,7 +278,7 @@ fn programs_are_chosen_by_name() {
 
 /// If some of its calls were the C library's and some ours, the program would hang or count wrong.
 #[test]
-fn nothing_is_replaced_where_a_function_is_the_programs_own() {
+fn nothing_is_replaced_if_the_program_defines_a_function() {
     let Some(program) = compile("its_own.c", "its_own", &["-rdynamic"]) else { return };
     let with = run(&program, &[], true, &[]);
     assert_eq!(with.printed, "count = 80000\ncalls >= count = 1\n");
@@ -292,7 +292,7 @@ fn nothing_is_replaced_where_a_function_is_the_programs_own() {
 
 /// With the program's own functions that cancel and jump, threads would wait for ever.
 #[test]
-fn nothing_is_replaced_where_a_function_that_is_watched_is_the_programs_own() {
+fn nothing_is_replaced_if_the_program_defines_a_watched_function() {
     let names = ["__register_atfork", "_longjmp", "__pthread_mutex_unlock", "mtx_trylock"];
     let names = names.map(|name| (name, "its_own_name.c", format!("-DNAME={name}")));
     let with_parts = [
@@ -319,7 +319,7 @@ fn nothing_is_replaced_where_a_function_that_is_watched_is_the_programs_own() {
 
 /// The function that creates threads may be another object's.
 #[test]
-fn threads_that_are_created_without_the_preload_wait_too() {
+fn threads_created_behind_the_preload_can_wait() {
     let arguments = ["-rdynamic", "-ldl", "-DOWN_CREATE"];
     let Some(program) = compile("its_own_others.c", "own-create", &arguments) else { return };
     for mode in MODES {
@@ -332,7 +332,7 @@ fn threads_that_are_created_without_the_preload_wait_too() {
 /// The loader ignores a library that the environment names by its path in a set-user-ID program; a library that the program itself names is
 /// loaded, and must check for itself.
 #[test]
-fn a_program_with_more_rights_than_its_caller_is_left_alone() {
+fn a_privileged_program_is_left_alone() {
     let library = library();
     let linked = [library.to_str().expect("the folder's name is text")];
     let Some(program) = compile("contended.c", "more-rights", &linked) else { return };

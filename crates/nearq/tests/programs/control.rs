@@ -39,7 +39,7 @@ fn may_change(what: &str) -> bool {
 }
 
 #[test]
-fn the_process_shows_itself_and_its_queues() {
+fn the_dump_shows_the_process_and_its_queues() {
     let mut client = connect();
     let process = client.call(&GetProcess {}).unwrap().process;
     assert_eq!(process.pid, std::process::id());
@@ -118,7 +118,7 @@ fn settings_change_under_load_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_is_set_is_in_effect_for_the_next_item() {
+fn a_setting_applies_to_the_next_item() {
     if !may_change("a setting that is in effect at once") {
         return;
     }
@@ -152,7 +152,7 @@ fn sleeps_of(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn the_thread_does_not_wake_up_while_nobody_asks() {
+fn the_control_thread_sleeps_without_requests() {
     let client = connect();
     drop(client);
     // Other tests may ask meanwhile: then another second is just as good.
@@ -165,7 +165,7 @@ fn the_thread_does_not_wake_up_while_nobody_asks() {
 }
 
 #[test]
-fn what_a_lower_limit_takes_along_comes_back_with_it() {
+fn min_active_is_restored_with_a_temporarily_lowered_max_active() {
     if !may_change("a limit that takes another along") {
         return;
     }

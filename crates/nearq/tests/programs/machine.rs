@@ -76,7 +76,7 @@ fn a_program_works_without_sys() {
 }
 
 #[test]
-fn a_program_works_where_the_kernel_does_not_tell_of_cpus() {
+fn a_program_works_if_the_cpus_are_unknown() {
     let has_filters = std::thread::spawn(|| refuse(&[])).join().unwrap();
     if !has_filters {
         let why = "the kernel has no filters on system calls";

@@ -45,13 +45,13 @@ fn program() {
 }
 
 #[test]
-fn whatever_they_are_set_to_the_program_works_and_each_is_warned_of_once() {
+fn bad_values_of_variables_are_warned_of_once_and_the_program_works() {
     if std::env::var_os(CHILD).is_some() {
         program();
         let status = nearq::control::status();
         return assert!(matches!(status, nearq::control::Status::Off(_)), "{status}");
     }
-    let test = "variables::whatever_they_are_set_to_the_program_works_and_each_is_warned_of_once";
+    let test = "variables::bad_values_of_variables_are_warned_of_once_and_the_program_works";
     let hostile = [
         b"garbage".to_vec(),
         b"\xff\xfe\x80".to_vec(),
@@ -77,26 +77,26 @@ fn whatever_they_are_set_to_the_program_works_and_each_is_warned_of_once() {
 }
 
 #[test]
-fn an_empty_one_counts_as_not_set() {
+fn an_empty_variable_counts_as_unset() {
     if std::env::var_os(CHILD).is_some() {
         program();
         let status = nearq::control::status();
         return assert!(matches!(status, nearq::control::Status::Listening { .. }), "{status}");
     }
     for value in ["", "  "] {
-        let complaints = complaints("variables::an_empty_one_counts_as_not_set", &value.into());
+        let complaints = complaints("variables::an_empty_variable_counts_as_unset", &value.into());
         assert!(!complaints.contains("nearq: "), "{complaints}");
     }
 }
 
 #[test]
-fn words_that_are_understood_are_not_warned_of() {
+fn valid_words_are_not_warned_of() {
     if std::env::var_os(CHILD).is_some() {
         return program();
     }
     let switches = ["NEARQ_AFFINITY", "NEARQ_HOME_INHERIT", "NEARQ_CONTROL", "NEARQ_LOCK"];
     for value in ["0", " 1 ", "ON", "off", "Yes", "no", "true", "False"] {
-        let test = "variables::words_that_are_understood_are_not_warned_of";
+        let test = "variables::valid_words_are_not_warned_of";
         let complaints = complaints(test, &value.into());
         for name in switches {
             assert!(!complaints.contains(&format!("{name} is")), "{value}: {complaints}");

@@ -123,7 +123,7 @@ impl Acting<'_> {
             return self.go(At::WithoutQueue { slept: false });
         }
         self.thread().asked = false;
-        self.wake_whom_it_told();
+        self.wake_announced_by();
         self.go(At::QueueUp);
     }
 
@@ -177,7 +177,7 @@ impl Acting<'_> {
             self.thread().wake = Some(wake);
         }
         if (found.tail != 0 || found.numa) && !self.is(Mutant::UnlockForgetsWhomItTold) {
-            self.wake_whom_it_told();
+            self.wake_announced_by();
         }
         self.finish();
     }
@@ -196,8 +196,8 @@ impl Acting<'_> {
         self.go(At::Unlock { keep });
     }
 
-    /// `wake_whom_we_told`, after the threads that must be woken already.
-    fn wake_whom_it_told(&mut self) {
+    /// `wake_announced`, after the threads that must be woken already.
+    fn wake_announced_by(&mut self) {
         let thread = self.thread();
         let number = core::mem::take(&mut thread.wakes_later);
         match thread.wake {

@@ -13,7 +13,7 @@ use crate::item::tests::{model, spawn};
 type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
 #[test]
-fn who_closes_it_sees_what_was_let_in() {
+fn writes_made_under_references_are_visible_after_closing() {
     model(3, || {
         let rundown = Arc::new(RundownRef::<Loom>::new());
         let (sent, passed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));

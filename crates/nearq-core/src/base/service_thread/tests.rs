@@ -85,20 +85,20 @@ fn ends_once(refused: bool) {
 
 #[test]
 #[cfg(not(miri))]
-fn its_end_comes_once_while_it_is_started() {
+fn a_service_thread_ends_once_while_it_is_started() {
     ends_once(false);
 }
 
 #[test]
 #[cfg(not(miri))]
-fn its_end_comes_once_while_it_is_refused() {
+fn a_service_thread_ends_once_while_its_start_is_refused() {
     ends_once(true);
 }
 
 /// The runtime ends once no service thread is alive: none is started after that.
 #[test]
 #[cfg(not(miri))]
-fn none_is_started_after_a_stop_that_finds_none_alive() {
+fn no_service_thread_is_started_after_a_stop() {
     model(3, || {
         let service = Service::new();
         let found = Arc::new(Word::new(u32::MAX));
@@ -122,7 +122,7 @@ fn none_is_started_after_a_stop_that_finds_none_alive() {
 
 #[test]
 #[cfg(not(miri))]
-fn a_need_that_comes_while_a_start_fails_is_seen() {
+fn a_need_announced_while_a_start_fails_is_seen() {
     model(3, || {
         let thread = Arc::new(ServiceThread::<Loom>::new());
         thread.try_once();
@@ -150,7 +150,7 @@ fn a_need_that_comes_while_a_start_fails_is_seen() {
 
 #[test]
 #[cfg(not(miri))]
-fn what_is_reserved_is_there() {
+fn a_reserved_service_thread_is_started() {
     model(3, || {
         let thread = Arc::new(ServiceThread::<Loom>::new());
         thread.try_once();
@@ -176,7 +176,7 @@ fn what_is_reserved_is_there() {
 
 #[test]
 #[cfg(not(miri))]
-fn its_end_comes_once_while_two_start_it() {
+fn a_service_thread_ends_once_while_two_threads_start_it() {
     for refused in [false, true] {
         model(2, move || {
             let service = Service::new();

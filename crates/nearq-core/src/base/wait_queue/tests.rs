@@ -92,7 +92,7 @@ impl<P: Platform> Scene<P> {
 /// A lost wake-up shows as a deadlock.
 #[test]
 #[cfg(not(miri))]
-fn a_thread_that_waits_is_woken() {
+fn a_waiting_thread_is_woken() {
     model(3, || {
         let scene = Scene::<Loom>::new();
         let other = {
@@ -106,7 +106,7 @@ fn a_thread_that_waits_is_woken() {
 
 #[test]
 #[cfg(not(miri))]
-fn who_finds_the_mark_taken_away_was_seen_by_who_took_it() {
+fn a_waiter_whose_mark_was_cleared_was_seen_by_the_notifier() {
     model(3, || {
         let scene = Scene::<Loom>::new();
         let others = [(); 2].map(|()| {
@@ -161,7 +161,7 @@ fn a_future_sees_its_condition_or_its_waker_is_called() {
 /// A future and a thread: whichever of them sets the mark, the notifier that clears it wakes both.
 #[test]
 #[cfg(not(miri))]
-fn a_future_and_a_thread_on_one_event() {
+fn a_future_and_a_thread_on_one_wait_queue() {
     model(3, || {
         let scene = Scene::<Loom>::new();
         let other = {
@@ -188,7 +188,7 @@ fn a_future_and_a_thread_on_one_event() {
 
 #[test]
 #[cfg(not(miri))]
-fn who_leaves_while_it_is_notified_has_its_waker_called_once_or_not_at_all() {
+fn a_future_leaving_during_a_notification_is_woken_at_most_once() {
     model(3, || {
         let scene = Scene::<Loom>::new();
         let (bell, waker) = bell::<Loom>();
@@ -209,7 +209,7 @@ fn who_leaves_while_it_is_notified_has_its_waker_called_once_or_not_at_all() {
 
 #[test]
 #[cfg(not(miri))]
-fn who_sweeps_while_it_is_notified_forgets_nobody() {
+fn a_sweep_during_a_notification_loses_no_waiter() {
     model(2, || {
         let scene = Scene::<Loom>::new();
         let (bell, waker) = bell::<Loom>();
@@ -234,7 +234,7 @@ fn who_sweeps_while_it_is_notified_forgets_nobody() {
 
 #[test]
 #[cfg_attr(miri, ignore = "there a waker does not know its clone: each has a table of its own")]
-fn nothing_is_kept_for_those_who_have_left() {
+fn nothing_is_kept_for_waiters_that_have_left() {
     let scene = Scene::<Linux>::new();
     let (kept_bell, kept_waker) = bell::<Linux>();
     let mut kept = Listener::new();
@@ -259,7 +259,7 @@ fn nothing_is_kept_for_those_who_have_left() {
 
 #[test]
 #[cfg_attr(miri, ignore = "there a waker does not know its clone: each has a table of its own")]
-fn one_registration_serves_many_polls_until_the_waker_changes() {
+fn one_registration_serves_all_polls_until_the_waker_changes() {
     let scene = Scene::<Linux>::new();
     let ((first_bell, first), (second_bell, second)) = (bell::<Linux>(), bell::<Linux>());
     let mut listener = Listener::new();
@@ -277,7 +277,7 @@ fn one_registration_serves_many_polls_until_the_waker_changes() {
 }
 
 #[test]
-fn a_waker_that_panics_harms_nobody() {
+fn a_panicking_waker_does_not_affect_other_waiters() {
     struct Broken;
     impl Wake for Broken {
         fn wake(self: Arc<Self>) {
@@ -296,7 +296,7 @@ fn a_waker_that_panics_harms_nobody() {
 
 /// A waker is replaced, its future leaves, or the wait queue ends before the future.
 #[test]
-fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
+fn wakers_that_panic_when_dropped_do_not_affect_other_waiters() {
     static DROPPED: Count = Count::new(0);
     let scene = Arc::into_inner(Scene::<Linux>::new()).expect("the only one");
     let ((_bell, other), waker) = (bell::<Linux>(), bomb(&DROPPED));
@@ -316,7 +316,7 @@ fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
 }
 
 #[test]
-fn what_is_left_of_a_notification_needs_the_event_no_more() {
+fn a_notification_can_outlive_its_wait_queue() {
     let scene = Box::new(Scene::<Linux> {
         waiters: WaitQueue::new(),
         made: <Linux as LockPlatform>::AtomicU32::new(0),

@@ -47,7 +47,7 @@ impl<P: Platform> Items<P> {
 }
 
 #[test]
-fn the_owner_takes_the_oldest_and_others_the_younger_half() {
+fn the_owner_takes_the_oldest_item_and_thieves_the_younger_half() {
     let items = Items::<Linux>::new(5);
     assert_eq!(items.batch.len(), 0);
     assert!(items.batch.pop().is_none());
@@ -62,7 +62,7 @@ fn the_owner_takes_the_oldest_and_others_the_younger_half() {
 }
 
 #[test]
-fn a_fill_moves_what_was_asked_for_and_no_more_than_there_is_room() {
+fn a_fill_moves_the_requested_items_up_to_the_free_space() {
     let items = Items::<Linux>::new(2 * CAPACITY);
     let mut list = items.list(0..2 * CAPACITY);
     assert_eq!(items.batch.fill(&mut list, 3), 3);

@@ -184,7 +184,7 @@ fn cancelled_while_it_is_queued_and_runs() {
 }
 
 #[test]
-fn cancelled_while_it_is_let_in() {
+fn cancelled_while_it_is_admitted() {
     model(3, || {
         let (stub, known, work, _first) = held_back();
         let worker = worker(&stub, 1, 1);
@@ -229,7 +229,7 @@ fn cancelled_and_queued_again_while_it_starts() {
 
 /// Whatever becomes of the queueing that another queueing replaced, the item's memory is freed.
 #[test]
-fn what_stands_in_is_cancelled_while_it_arrives() {
+fn a_proxy_is_cancelled_while_it_arrives() {
     model(3, || {
         let (stub, known, work) = queued();
         assert!(work.cancel());
@@ -242,7 +242,7 @@ fn what_stands_in_is_cancelled_while_it_arrives() {
 }
 
 #[test]
-fn what_stands_in_is_cancelled_while_it_is_let_in() {
+fn a_proxy_is_cancelled_while_it_is_admitted() {
     model(2, || {
         let (stub, known, work, _first) = held_back();
         assert!(work.cancel());
@@ -256,7 +256,7 @@ fn what_stands_in_is_cancelled_while_it_is_let_in() {
 
 /// The item's own node lies on a pool that no worker serves, so each queueing has a node that stands in.
 #[test]
-fn what_stands_in_arrives_while_the_item_runs() {
+fn a_proxy_arrives_while_the_item_runs() {
     model_within(1, 2, || {
         let stub = Stub::with_scope(AffinityScope::Cpu, 8, 2);
         let known = Known::new();
@@ -363,7 +363,7 @@ fn disabled_while_it_is_queued() {
 // ---- waiting ----------------------------------------------------------------------------------------------
 
 #[test]
-fn a_flush_meets_the_start_and_the_end() {
+fn a_flush_during_the_start_and_the_end() {
     model_within(2, 3, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
@@ -375,7 +375,7 @@ fn a_flush_meets_the_start_and_the_end() {
 }
 
 #[test]
-fn two_flushes_meet_the_end() {
+fn two_flushes_during_the_end() {
     model_in_part(2_000, 2, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
@@ -395,7 +395,7 @@ fn two_flushes_meet_the_end() {
 }
 
 #[test]
-fn a_flush_meets_a_cancel() {
+fn a_flush_during_a_cancel() {
     model_within(1, 2, || {
         let (stub, known, work) = queued();
         let other = {
@@ -411,7 +411,7 @@ fn a_flush_meets_a_cancel() {
 
 /// What is queued later and cancelled, or refused, does not end the wait for an execution.
 #[test]
-fn a_flush_waits_for_what_runs_although_a_later_queueing_is_cancelled() {
+fn a_flush_waits_for_the_execution_although_a_later_queueing_is_cancelled() {
     model_in_part(2_000, 2, || {
         let (stub, known, work) = queued();
         let worker = worker_until(&stub, &known, 1);
@@ -436,7 +436,7 @@ fn a_flush_waits_for_what_runs_although_a_later_queueing_is_cancelled() {
 }
 
 #[test]
-fn a_flush_meets_a_queueing_that_is_refused() {
+fn a_flush_during_a_refused_queueing() {
     model(3, || {
         let stub = Stub::new(2, 2);
         let known = Known::new();
@@ -477,7 +477,7 @@ fn locked_while_it_starts_and_ends_and_queues_itself() {
 }
 
 #[test]
-fn locked_while_it_is_let_in() {
+fn locked_while_it_is_admitted() {
     model(3, || {
         let (stub, known, work, _first) = held_back();
         let worker = worker(&stub, 1, 1);
@@ -492,7 +492,7 @@ fn locked_while_it_is_let_in() {
 // ---- the end ----------------------------------------------------------------------------------------------
 
 #[test]
-fn the_last_handles_go_while_it_is_cancelled_and_runs() {
+fn the_last_handles_are_dropped_while_it_is_cancelled_and_runs() {
     model_within(1, 2, || {
         let (stub, known, work) = queued();
         let worker = worker(&stub, 1, 1);
@@ -511,7 +511,7 @@ fn the_last_handles_go_while_it_is_cancelled_and_runs() {
 }
 
 #[test]
-fn the_last_handle_goes_while_what_stands_in_arrives() {
+fn the_last_handle_is_dropped_while_a_proxy_arrives() {
     model(3, || {
         let (stub, known, work) = queued();
         assert!(work.cancel());
@@ -527,7 +527,7 @@ fn the_last_handle_goes_while_what_stands_in_arrives() {
 
 /// The value panics when it is dropped. That goes no further than the thread that has dropped the handle.
 #[test]
-fn the_last_handle_of_a_value_that_panics_goes_while_what_stands_in_arrives() {
+fn the_last_handle_of_a_panicking_value_is_dropped_while_a_proxy_arrives() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -567,7 +567,7 @@ fn the_last_handle_of_a_value_that_panics_goes_while_what_stands_in_arrives() {
 
 /// The two last handles of a cancelled item are dropped at once, while its node is on the list: the value is dropped with them.
 #[test]
-fn the_last_two_handles_go_at_once() {
+fn the_last_two_handles_are_dropped_at_once() {
     model(3, || {
         let (stub, known, work) = queued();
         assert!(work.cancel());

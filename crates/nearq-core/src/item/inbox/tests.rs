@@ -34,7 +34,7 @@ impl<P: Platform> Items<P> {
 }
 
 #[test]
-fn first_pushed_first() {
+fn items_are_popped_in_push_order() {
     let items = Items::<Linux>::new(4);
     assert!(items.1.is_empty());
     (0..4).for_each(|number| items.push(number));

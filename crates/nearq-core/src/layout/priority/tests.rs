@@ -13,7 +13,7 @@ fn nice(nice: i32) -> Priority {
 }
 
 #[test]
-fn in_the_idle_class_nothing_else_counts() {
+fn in_the_idle_class_other_attributes_have_no_effect() {
     let attributes = Attributes {
         nice: -5,
         sched_idle: true,
@@ -29,7 +29,7 @@ fn in_the_idle_class_nothing_else_counts() {
 }
 
 #[test]
-fn what_is_out_of_range_is_refused_also_where_it_has_no_effect() {
+fn out_of_range_values_are_refused_even_without_effect() {
     let with = |nice, slice| Attributes {
         nice,
         time_slice: slice,
@@ -53,7 +53,7 @@ fn what_is_out_of_range_is_refused_also_where_it_has_no_effect() {
 }
 
 #[test]
-fn the_most_favoured_is_the_lowest_nice_value_and_the_shortest_slice() {
+fn the_highest_priority_has_the_lowest_nice_value_and_the_shortest_slice() {
     let all = Favoured::<Linux>::new();
     let (first, second) = (Some(Duration::from_millis(2)), Some(Duration::from_millis(1)));
     assert_eq!(all.beyond(0), None);
@@ -71,7 +71,7 @@ fn the_most_favoured_is_the_lowest_nice_value_and_the_shortest_slice() {
 }
 
 #[test]
-fn each_nice_value_is_remembered_by_itself() {
+fn each_nice_value_is_remembered_separately() {
     let priorities = Priorities::<Linux>::new();
     for value in -20..20 {
         assert_eq!(priorities.reached(value), None);
@@ -84,7 +84,7 @@ fn each_nice_value_is_remembered_by_itself() {
 }
 
 #[test]
-fn nice_0_is_what_the_maker_of_the_runtime_had() {
+fn nice_0_is_the_nice_value_of_the_thread_that_built_the_runtime() {
     let mut priorities = Priorities::<Linux>::new();
     priorities.ordinary.nice = 10;
     let asked = |value| priorities.scheduling(&nice(value)).nice;

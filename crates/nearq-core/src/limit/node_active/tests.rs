@@ -222,7 +222,7 @@ impl Digits {
 }
 
 #[test]
-fn held_back_while_the_last_one_ends() {
+fn held_back_while_the_last_item_ends() {
     model(3, || {
         let stub = Stub::new(1, 2);
         let (first, second) = (idle(), idle());
@@ -237,7 +237,7 @@ fn held_back_while_the_last_one_ends() {
 
 /// What one thread queues first starts first, even while a worker opens the ceiling.
 #[test]
-fn nothing_gets_past_what_is_held_back() {
+fn no_item_overtakes_a_held_back_item() {
     model_within(2, 3, || {
         let stub = Stub::new(1, 2);
         let digits = Digits::new();
@@ -257,7 +257,7 @@ fn nothing_gets_past_what_is_held_back() {
 }
 
 #[test]
-fn two_issuers_and_one_place() {
+fn two_issuers_with_a_limit_of_one() {
     model(2, || {
         let stub = Stub::new(1, 2);
         let works = [idle(), idle()];
@@ -270,7 +270,7 @@ fn two_issuers_and_one_place() {
 }
 
 #[test]
-fn two_workers_end_while_one_is_held_back_and_never_run_three() {
+fn two_items_end_while_one_is_held_back_and_three_never_run() {
     model_within(1, 2, || {
         let stub = Stub::new(2, 2);
         let inside = Arc::new(AtomicU32::new(0));
@@ -388,7 +388,7 @@ fn the_limit_is_lowered_while_a_worker_opens_the_ceiling() {
 const WITH_CREDITS: usize = 8;
 
 #[test]
-fn no_credit_outlives_a_limit_that_is_lowered() {
+fn no_credit_outlives_a_lowered_limit() {
     model(3, || {
         let stub = Stub::new(WITH_CREDITS, 2);
         let works = [idle(), idle()];
@@ -406,7 +406,7 @@ fn no_credit_outlives_a_limit_that_is_lowered() {
 }
 
 #[test]
-fn who_drains_is_woken_also_when_an_issuer_comes_at_the_same_time() {
+fn a_draining_thread_is_woken_despite_a_concurrent_issuer() {
     model_within(1, 2, || {
         let stub = Stub::new(WITH_CREDITS, 2);
         let works = [idle(), idle()];
@@ -458,7 +458,7 @@ fn two_issuers_use_one_pwqs_credits() {
 }
 
 #[test]
-fn what_one_pwq_has_in_advance_another_can_use() {
+fn credits_of_one_pwq_can_be_used_by_another() {
     model(1, || {
         let limit = 16;
         let stub = Stub::with_scope(AffinityScope::Cpu, limit, 2);
@@ -479,7 +479,7 @@ fn what_one_pwq_has_in_advance_another_can_use() {
 }
 
 #[test]
-fn who_waits_for_an_empty_queue_is_woken() {
+fn a_thread_waiting_for_an_empty_queue_is_woken() {
     model(3, || {
         let stub = Stub::new(1, 2);
         let works = [idle(), idle()];
@@ -502,7 +502,7 @@ fn who_waits_for_an_empty_queue_is_woken() {
 }
 
 #[test]
-fn who_waits_for_an_empty_queue_is_woken_whichever_of_two_workers_is_last() {
+fn a_thread_waiting_for_an_empty_queue_is_woken_by_the_last_of_two_workers() {
     model_within(1, 2, || {
         let stub = Stub::new(2, 2);
         let works = [idle(), idle()];
@@ -531,7 +531,7 @@ mod kinds;
 mod tidying;
 
 #[test]
-fn held_back_while_nothing_but_cancelled_ones_is_found() {
+fn held_back_while_only_cancelled_items_are_found() {
     model(3, || {
         let stub = Stub::new(1, 2);
         let [first, second, third] = core::array::from_fn(|_| idle());
@@ -558,7 +558,7 @@ fn held_back_while_nothing_but_cancelled_ones_is_found() {
 
 /// Other workers may complete items as fast as one worker admits them: that worker hands on what is left.
 #[test]
-fn a_worker_lets_a_few_in_and_hands_the_rest_on() {
+fn a_worker_admits_a_few_items_and_hands_on_the_rest() {
     model(1, || {
         let stub = Stub::new(100, 1);
         stub.runtime.freeze().expect("nothing runs");

@@ -14,7 +14,7 @@ use crate::pool::context::wait_until;
 
 /// A lost wake-up shows as a deadlock.
 #[test]
-fn an_item_is_refused_that_was_about_to_be_held_back_while_somebody_waits_for_its_pwq() {
+fn refusing_an_item_wakes_a_thread_that_waits_for_its_pwq() {
     model(3, || {
         let stub = Stub::new(1, 1);
         let pwq = stub.queue.pwqs().next().expect("a pod");

@@ -30,7 +30,7 @@ fn on_eight_cpus(program: impl FnOnce() + 'static) -> Vec<String> {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
-fn a_stray_is_brought_back_and_may_leave_again() {
+fn a_stray_worker_is_brought_back_and_may_leave_again() {
     on_eight_cpus(|| {
         let mut affinity = Affinity::new(set("0-3"), set("0-7"));
         stand_on(6);
@@ -43,7 +43,7 @@ fn a_stray_is_brought_back_and_may_leave_again() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
-fn it_is_brought_back_once_a_millisecond_at_most() {
+fn a_worker_is_brought_back_at_most_once_a_millisecond() {
     on_eight_cpus(|| {
         let mut affinity = Affinity::new(set("0-3"), set("0-7"));
         stand_on(6);
@@ -60,7 +60,7 @@ fn it_is_brought_back_once_a_millisecond_at_most() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
-fn who_cannot_stray_is_never_moved() {
+fn a_worker_that_cannot_stray_is_never_moved() {
     on_eight_cpus(|| {
         // A strict worker: its mask is its pod. (A test may stand elsewhere all the same.)
         let mut affinity = Affinity::new(set("0-3"), set("0-3"));
@@ -87,7 +87,7 @@ fn localised_to_the_cpu_that_queued_if_the_worker_may_run_there() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
-fn a_pod_of_which_nothing_is_allowed_is_left_alone_and_is_no_refusal() {
+fn a_pod_without_allowed_cpus_is_ignored_and_is_no_refusal() {
     let warnings = on_eight_cpus(|| {
         // A pod that the machine has lost.
         let mut affinity = Affinity::new(set("8-9"), set("0-9"));
@@ -104,7 +104,7 @@ fn a_pod_of_which_nothing_is_allowed_is_left_alone_and_is_no_refusal() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
-fn a_worker_of_one_cpu_comes_back_to_it_when_it_is_there_again() {
+fn a_worker_of_one_cpu_returns_when_the_cpu_is_back() {
     on_eight_cpus(|| {
         let mut affinity = Affinity::bound(set("3"));
         Sim::set_affinity(Sim::current_thread(), &set("3")).unwrap();

@@ -46,7 +46,7 @@ fn usage<P: Platform>(concurrency: &ConcurrencyLimit<P>) -> (u32, u32) {
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
-fn as_many_places_as_the_limit() {
+fn there_are_as_many_places_as_the_limit() {
     let (_runtime, concurrency) = still::<Linux>(2);
     assert!(concurrency.try_acquire() && concurrency.try_acquire());
     assert!(concurrency.is_full() && !concurrency.leave_if_over());
@@ -62,7 +62,7 @@ fn as_many_places_as_the_limit() {
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
-fn an_extra_place_stays_until_it_is_taken_away() {
+fn an_extra_place_stays_until_it_is_removed() {
     let (_runtime, concurrency) = still::<Linux>(1);
     assert!(concurrency.try_acquire());
     concurrency.set_extra(1);
@@ -79,7 +79,7 @@ fn an_extra_place_stays_until_it_is_taken_away() {
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
-fn a_pool_that_needs_nobody_any_more_gives_its_place_on() {
+fn a_pool_without_work_passes_its_place_on() {
     let (runtime, concurrency) = still::<Linux>(1);
     assert!(concurrency.try_acquire());
     assert!(!concurrency.acquire(&pool(&runtime, 0)), "queued up");
@@ -146,7 +146,7 @@ mod modelled {
     }
 
     #[test]
-    fn a_pool_that_queues_up_while_a_place_is_given_back() {
+    fn a_pool_queues_up_while_a_place_is_released() {
         model(3, || {
             let (runtime, concurrency) = still::<Loom>(1);
             let pool = pool(&runtime, 1);

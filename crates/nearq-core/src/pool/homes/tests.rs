@@ -89,7 +89,7 @@ fn put(pool: &Pool<Sim>, items: &[Item<Sim>]) {
 }
 
 #[test]
-fn a_helper_takes_its_own_first_then_those_of_nobody_then_others_where_it_is_worth_it() {
+fn a_helper_prefers_its_own_items_then_homeless_ones_then_distant_ones() {
     with_pools(|here, other| {
         let homes = [Some(0), None, Some(1), Some(0), None, Some(1)];
         let list = items(&homes);
@@ -116,7 +116,7 @@ fn a_helper_takes_its_own_first_then_those_of_nobody_then_others_where_it_is_wor
 }
 
 #[test]
-fn out_of_a_batch_it_takes_by_the_same_order_and_the_rest_stays_in_order() {
+fn a_helper_takes_from_a_batch_in_the_same_order_and_the_rest_stays_in_order() {
     with_pools(|here, other| {
         let list = items(&[Some(0), Some(1), None, Some(0)]);
         put(here, &list);
@@ -139,7 +139,7 @@ fn out_of_a_batch_it_takes_by_the_same_order_and_the_rest_stays_in_order() {
 }
 
 #[test]
-fn the_pool_is_open_while_some_have_waited_for_long() {
+fn the_pool_is_open_while_items_have_waited_for_long() {
     with_pools(|here, other| {
         let list = items(&[Some(0), Some(0)]);
         put(here, &list);

@@ -110,7 +110,7 @@ impl<P: Platform> Stub<P> {
 }
 
 #[test]
-fn last_in_first_out_and_one_at_a_time() {
+fn idle_workers_are_woken_last_in_first_out_and_one_at_a_time() {
     let stub = Stub::<Linux>::new(0, 3);
     assert!(stub.idle.has_searching() && !stub.idle.has_idle());
     for number in [0, 2, 1] {
@@ -136,7 +136,7 @@ fn last_in_first_out_and_one_at_a_time() {
 }
 
 #[test]
-fn the_dead_are_buried_by_who_pops_them() {
+fn dead_workers_are_buried_by_the_thread_that_pops_them() {
     let stub = Stub::<Linux>::new(0, 3);
     for number in 0..3 {
         stub.slab.get(number).set_sched_idle();
@@ -153,7 +153,7 @@ fn the_dead_are_buried_by_who_pops_them() {
 }
 
 #[test]
-fn a_place_comes_along() {
+fn a_woken_worker_receives_a_place() {
     let stub = Stub::<Linux>::new(0, 1);
     let worker = stub.slab.get(0);
     worker.set_sched_idle();
@@ -187,7 +187,7 @@ mod modelled {
     }
 
     #[test]
-    fn one_pusher_and_two_workers_of_which_one_gets_it() {
+    fn one_push_is_received_by_one_of_two_workers() {
         // The other one sleeps for good: so it is in no thread, but on the stack, below or above.
         for first in [0, 1] {
             model(3, move || {
@@ -213,7 +213,7 @@ mod modelled {
     }
 
     #[test]
-    fn two_workers_settle_while_one_pushes() {
+    fn two_workers_settle_during_a_push() {
         model(2, || {
             let stub = Stub::<Loom>::new(1, 2);
             let other = {
@@ -269,7 +269,7 @@ mod modelled {
     }
 
     #[test]
-    fn the_stack_is_not_fooled_by_a_worker_that_comes_back() {
+    fn the_stack_is_safe_from_aba_when_a_worker_returns() {
         // A lies on B. While one pops A with B below it, the other pops both and puts A back, with nothing below.
         model(3, || {
             let stub = Stub::<Loom>::new(0, 2);
@@ -342,7 +342,7 @@ mod modelled {
 
     /// The pool is used again just when its last worker, which has died in its sleep, is taken off the stack.
     #[test]
-    fn the_dead_are_taken_off_while_one_pushes() {
+    fn dead_workers_are_removed_during_a_push() {
         model(3, || {
             let stub = Stub::<Loom>::new(1, 1);
             let worker = stub.slab.get(0);
@@ -362,7 +362,7 @@ mod modelled {
 
     /// One of the two has died; the other one settles meanwhile, and is taken off with it.
     #[test]
-    fn the_dead_are_taken_off_while_one_settles() {
+    fn dead_workers_are_removed_while_another_settles() {
         model(3, || {
             let stub = Stub::<Loom>::new(1, 2);
             let dead = stub.slab.get(1);
@@ -389,7 +389,7 @@ mod modelled {
     }
 
     #[test]
-    fn a_worker_goes_into_its_hook_while_another_one_sleeps_and_one_pushes() {
+    fn a_push_while_one_worker_enters_its_hook_and_another_sleeps() {
         model(3, || {
             let stub = Stub::<Loom>::new(1, 2);
             let asleep = stub.slab.get(1);
@@ -413,7 +413,7 @@ mod modelled {
     }
 
     #[test]
-    fn a_worker_comes_out_of_its_hook_while_one_pushes() {
+    fn a_worker_leaves_its_hook_during_a_push() {
         model(3, || {
             let stub = Stub::<Loom>::new(1, 1);
             stub.idle.end_search();

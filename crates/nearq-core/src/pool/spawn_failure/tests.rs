@@ -18,7 +18,7 @@ fn refused_at(millis: u64) -> SpawnFailure<Linux> {
 }
 
 #[test]
-fn first_after_ten_milliseconds_then_every_hundred() {
+fn the_first_retry_is_after_10_ms_and_later_ones_every_100_ms() {
     assert_eq!((FIRST, INTERVAL), (Duration::from_millis(10), Duration::from_millis(100)));
     let failure = refused_at(1000);
     let calls: Vec<_> = (1000..1400).filter(|now| failure.is_due(7, at(*now))).collect();
@@ -26,7 +26,7 @@ fn first_after_ten_milliseconds_then_every_hundred() {
 }
 
 #[test]
-fn what_is_started_begins_the_time_anew() {
+fn a_start_resets_the_retry_time() {
     let failure = refused_at(1000);
     // Something is started each 9 ms; then nothing more.
     let calls: Vec<_> =
@@ -35,7 +35,7 @@ fn what_is_started_begins_the_time_anew() {
 }
 
 #[test]
-fn an_old_refusal_says_nothing_of_what_has_come_now() {
+fn an_old_refusal_does_not_apply_to_new_work() {
     let failure = refused_at(1000);
     assert!(!failure.is_due(7, at(5000)));
     assert!(!failure.is_due(7, at(5009)));
@@ -47,7 +47,7 @@ fn an_old_refusal_says_nothing_of_what_has_come_now() {
 }
 
 #[test]
-fn a_worker_that_is_started_ends_it() {
+fn a_started_worker_ends_the_failure() {
     let failure = SpawnFailure::<Linux>::new();
     assert!(!failure.lasts());
     failure.begin(Denied::Otherwise);

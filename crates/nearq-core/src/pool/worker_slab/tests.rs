@@ -8,7 +8,7 @@ use super::{CHUNK, MAX_WORKERS, WorkerSlab};
 use crate::pool::worker::Worker;
 
 #[test]
-fn numbers_follow_each_other_until_the_room_ends() {
+fn numbers_are_consecutive_until_the_slab_is_full() {
     let slab = WorkerSlab::<Linux>::new();
     assert_eq!(slab.iter().count(), 0);
     for number in 0..MAX_WORKERS {
@@ -25,7 +25,7 @@ fn numbers_follow_each_other_until_the_room_ends() {
 }
 
 #[test]
-fn threads_add_at_once() {
+fn threads_add_workers_at_once() {
     for _ in 0..if cfg!(miri) { 3 } else { 200 } {
         let slab = Arc::new(WorkerSlab::<Linux>::new());
         let threads = [(); 3].map(|()| {

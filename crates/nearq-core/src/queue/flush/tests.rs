@@ -37,7 +37,7 @@ fn worker_until(stub: &Arc<Stub>, ended: u64) -> <Loom as Threads>::JoinHandle {
 }
 
 #[test]
-fn a_flush_meets_the_end_of_the_item_that_it_waits_for() {
+fn a_flush_during_the_end_of_its_item() {
     model(3, || {
         let stub = Stub::new(2, 2);
         let (runs, work) = counting();
@@ -55,7 +55,7 @@ fn a_flush_meets_the_end_of_the_item_that_it_waits_for() {
 }
 
 #[test]
-fn a_flush_waits_for_what_the_limit_holds_back() {
+fn a_flush_waits_for_held_back_items() {
     model(2, || {
         let stub = Stub::new(1, 2);
         let items = [counting(), counting()];
@@ -74,7 +74,7 @@ fn a_flush_waits_for_what_the_limit_holds_back() {
 /// An issuer may be anywhere while the flush leads to other pwqs: what it queues is not lost, and the next flush, which
 /// begins after it, waits for it.
 #[test]
-fn a_flush_meets_an_issuer() {
+fn a_flush_beside_an_issuer() {
     model_within(1, 2, || {
         let stub = Stub::new(8, 2);
         let ((own, first), (other, second)) = (counting(), counting());
@@ -120,7 +120,7 @@ fn two_flushes_at_once() {
 /// Rounds follow each other while the first flusher is slow: the set that it waits for is drained and used again, with new items, and it
 /// must see that from the set's generation, or be notified.
 #[test]
-fn a_set_is_used_again_while_somebody_still_waits_for_it() {
+fn a_set_is_reused_while_a_flusher_still_waits_for_it() {
     model(2, || {
         let stub = Stub::new(8, 2);
         let works = [(); 3].map(|()| idle());
@@ -147,7 +147,7 @@ fn a_set_is_used_again_while_somebody_still_waits_for_it() {
 }
 
 #[test]
-fn a_flush_is_not_held_up_by_what_comes_later() {
+fn a_flush_is_not_delayed_by_later_items() {
     model(1, || {
         let stub = Stub::new(8, 1);
         let (old, new) = (idle(), idle());
@@ -165,7 +165,7 @@ fn a_flush_is_not_held_up_by_what_comes_later() {
 
 /// With all sets in use one has to be drained first; newer flushes do not take it away from the older one for ever.
 #[test]
-fn there_are_only_so_many_sets() {
+fn flushes_beyond_the_number_of_sets_wait() {
     model(1, || {
         let stub = Stub::new(64, 1);
         let works = [(); SETS + 2].map(|()| idle());
@@ -252,7 +252,7 @@ fn issuer_of_two(
 }
 
 #[test]
-fn what_is_held_back_before_a_flush_starts_before_what_comes_after() {
+fn items_held_back_before_a_flush_start_before_later_items() {
     model(1, || {
         let stub = Stub::new(1, 1);
         let digits = Digits::new();
@@ -275,7 +275,7 @@ fn what_is_held_back_before_a_flush_starts_before_what_comes_after() {
 
 /// A worker takes what is held back while the issuer is led from one pwq to the next.
 #[test]
-fn nothing_gets_past_what_is_held_back_on_an_older_pwq() {
+fn no_item_overtakes_a_held_back_item_of_an_older_pwq() {
     model(3, || {
         let stub = Stub::new(1, 2);
         let digits = Digits::new();
@@ -292,7 +292,7 @@ fn nothing_gets_past_what_is_held_back_on_an_older_pwq() {
 
 /// The same, if the next pwq is one that was used before.
 #[test]
-fn nothing_gets_past_what_is_held_back_while_a_set_is_used_again() {
+fn no_item_overtakes_a_held_back_item_while_a_set_is_reused() {
     model(2, || {
         let stub = Stub::new(1, 2);
         let digits = Digits::new();
@@ -317,7 +317,7 @@ fn nothing_gets_past_what_is_held_back_while_a_set_is_used_again() {
 
 /// Each of a chain queues the next one: checking one pwq after the other cannot show whether all is over.
 #[test]
-fn a_drain_lets_the_queues_own_items_queue_others() {
+fn a_drain_admits_items_queued_by_the_queues_own_items() {
     model(2, || {
         let stub = Stub::new(2, 2);
         let (runs, last) = counting();
@@ -339,7 +339,7 @@ fn a_drain_lets_the_queues_own_items_queue_others() {
 
 /// The same over two pools, whose pwqs are checked one after the other.
 #[test]
-fn a_drain_is_not_deceived_by_a_chain_that_goes_from_one_pwq_to_another() {
+fn a_drain_follows_a_chain_across_pwqs() {
     model(2, || {
         let stub = Stub::on(Some("numa:2 core:1"), nearq_topology::AffinityScope::Numa, 16, 2);
         let (runs, last) = counting();
@@ -360,7 +360,7 @@ fn a_drain_is_not_deceived_by_a_chain_that_goes_from_one_pwq_to_another() {
 }
 
 #[test]
-fn a_drain_refuses_what_comes_from_outside_and_nests() {
+fn a_drain_refuses_items_from_outside_and_nests() {
     model(1, || {
         let stub = Stub::new(8, 1);
         let (runs, work) = counting();

@@ -44,7 +44,7 @@ fn ordered(runtime: &Runtime<Linux>) -> Workqueue {
 
 #[test]
 #[cfg_attr(miri, ignore = "many threads")]
-fn few_pwqs_and_pools_are_looked_at_however_many_there_have_been() {
+fn the_number_of_visited_pwqs_and_pools_stays_small() {
     let runtime = Runtime::<Linux>::builder().build().expect("this machine");
     let changes = bound(130, 300);
     let queue = changed(&runtime, unbound, changes);
@@ -175,7 +175,7 @@ mod models {
 
     /// An issuer that has read the old CPU map: a thread that checks afterwards sees its item.
     #[test]
-    fn an_issuer_comes_to_a_pwq_that_is_retired() {
+    fn an_issuer_reaches_a_retired_pwq() {
         model_within(2, 3, || {
             let stub = Stub::new(2, 1);
             let runs = Arc::new(AtomicU32::new(0));
@@ -211,7 +211,7 @@ mod models {
 
     /// What has ended on a pwq counts once, at any moment: otherwise the limit would admit more.
     #[test]
-    fn no_more_is_let_in_while_pwqs_are_retired() {
+    fn the_limit_holds_while_pwqs_are_retired() {
         model_within(1, 2, || {
             let stub = Stub::new(1, 2);
             stub.issue(&idle());
@@ -271,7 +271,7 @@ mod models {
 
     /// An unused pool is taken off the monitor's list while an issuer with an old CPU map pushes something there.
     #[test]
-    fn a_pool_leaves_the_list_while_something_comes_to_it() {
+    fn a_pool_is_unlisted_while_an_item_is_pushed_to_it() {
         model_within(2, 3, || {
             let stub = Stub::new(1, 1);
             let inner = stub.queue.inner();

@@ -63,7 +63,7 @@ impl Still {
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
-fn one_takes_its_own_in_order_and_leaves_the_others_in_theirs() {
+fn items_are_rescued_in_order_and_other_items_keep_theirs() {
     let still = Still::new(10);
     still.push(0..6);
     assert_eq!(
@@ -80,7 +80,7 @@ fn one_takes_its_own_in_order_and_leaves_the_others_in_theirs() {
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
-fn what_is_in_batches_comes_before_what_is_not() {
+fn items_in_batches_come_before_items_in_the_pools_list() {
     let still = Still::new(12);
     still.push(0..5);
     let first = still.worker_with(5);
@@ -213,7 +213,7 @@ mod modelled {
     }
 
     #[test]
-    fn a_call_meets_a_rescuer_that_begins_or_goes_back_to_sleep() {
+    fn a_call_while_the_rescuer_starts_or_goes_back_to_sleep() {
         model_in_part(2_000, 2, || {
             let stub = Stub::new();
             for number in 0..2 {
@@ -227,7 +227,7 @@ mod modelled {
     }
 
     #[test]
-    fn a_call_meets_the_end() {
+    fn a_call_during_the_end_of_the_rescuer() {
         model_in_part(2_000, 2, || {
             let stub = Stub::new();
             let handle = stub.queue.spawn(|| 5);

@@ -26,7 +26,7 @@ fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {
 }
 
 #[test]
-fn a_worker_that_goes_to_sleep_while_another_pool_wants_one() {
+fn a_worker_goes_to_sleep_while_another_pool_needs_a_thread() {
     model_in_part(1_200, 2, || {
         let (runtime, [first, second]) = two_pools();
         let one = first.spawn(|| 1);
@@ -40,7 +40,7 @@ fn a_worker_that_goes_to_sleep_while_another_pool_wants_one() {
 }
 
 #[test]
-fn a_worker_that_is_retired_while_its_own_pool_gets_work() {
+fn a_worker_is_retired_while_its_own_pool_gets_work() {
     model_in_part(1_200, 2, || {
         let (runtime, [first, second]) = two_pools();
         assert_eq!(first.spawn(|| 1).join().expect("no panic"), 1);

@@ -12,7 +12,7 @@ use crate::limit::node_active::tests::Stub;
 use crate::queue::runtime::Inner;
 use crate::queue::runtime::Runtime;
 
-fn one_stops_the_runtime_while(one_starts: fn(&Inner<Loom>) -> bool) {
+fn a_thread_stops_the_runtime_while(one_starts: fn(&Inner<Loom>) -> bool) {
     model(3, move || {
         let stub = Stub::new(1, 0);
         let inner = stub.queue.inner();
@@ -39,19 +39,19 @@ fn one_stops_the_runtime_while(one_starts: fn(&Inner<Loom>) -> bool) {
 }
 
 #[test]
-fn one_stops_the_runtime_while_a_worker_is_started() {
-    one_stops_the_runtime_while(|inner| inner.count_thread().is_ok());
+fn the_runtime_stops_while_a_worker_is_started() {
+    a_thread_stops_the_runtime_while(|inner| inner.count_thread().is_ok());
 }
 
 #[test]
-fn one_stops_the_runtime_while_a_rescuer_is_started() {
-    one_stops_the_runtime_while(Inner::count_rescuer);
+fn the_runtime_stops_while_a_rescuer_is_started() {
+    a_thread_stops_the_runtime_while(Inner::count_rescuer);
 }
 
 #[test]
-fn more_handles_of_a_runtime_than_can_be_counted_end_the_process() {
+fn overflowing_the_runtimes_handle_count_aborts_the_process() {
     aborts(
-        "runtime::threads::tests::more_handles_of_a_runtime_than_can_be_counted_end_the_process",
+        "runtime::threads::tests::overflowing_the_runtimes_handle_count_aborts_the_process",
         || {
             let runtime = Runtime::builder().build().expect("can be done");
             runtime.inner().handles.store(u32::MAX / 2 + 1, Ordering::Relaxed);

@@ -234,7 +234,7 @@ mod modelled {
     }
 
     #[test]
-    fn woken_by_two_at_once() {
+    fn woken_by_two_threads_at_once() {
         // One wakes for nothing, the other for good.
         check(
             bound(1, 2),
@@ -291,7 +291,7 @@ mod modelled {
     }
 
     #[test]
-    fn woken_by_two_where_the_queue_is_closed_and_one_is_within() {
+    fn woken_from_outside_and_inside_a_closed_queue() {
         model(2, || {
             let (queue, shared) = (StandInQueue::<Loom>::new(), Shared::<Loom>::new());
             let handle = spawn_on(&queue, waits(&shared));
@@ -331,7 +331,7 @@ mod modelled {
 
     /// A thread that asks whether it must wait for the future holds its lock for a moment.
     #[test]
-    fn woken_where_the_queue_is_closed_while_another_thread_has_the_lock() {
+    fn woken_after_the_queue_was_closed_while_another_thread_holds_the_lock() {
         model(3, || {
             let (queue, shared) = (StandInQueue::<Loom>::new(), Shared::<Loom>::new());
             let handle = spawn_on(&queue, waits(&shared));
@@ -353,7 +353,7 @@ mod modelled {
     }
 
     #[test]
-    fn the_last_waker_goes_while_it_is_polled() {
+    fn the_last_waker_is_dropped_while_it_is_polled() {
         model(3, || {
             let (queue, shared) = (StandInQueue::<Loom>::new(), Shared::<Loom>::new());
             drop(spawn_on(&queue, waits(&shared)));
@@ -404,7 +404,7 @@ fn woken_late_and_often() {
 }
 
 #[test]
-fn who_wakes_itself_runs_again_and_goes_to_the_end() {
+fn a_future_that_wakes_itself_runs_again_after_queued_items() {
     struct Yields(u32);
     impl Future for Yields {
         type Output = u32;
@@ -427,7 +427,7 @@ fn who_wakes_itself_runs_again_and_goes_to_the_end() {
 }
 
 #[test]
-fn cancelled_before_between_and_after() {
+fn cancelled_before_between_and_after_polls() {
     let (queue, shared) = (StandInQueue::<Linux>::new(), Shared::<Linux>::new());
     let handle = spawn_on(&queue, waits(&shared));
     assert!(handle.cancel());
@@ -454,7 +454,7 @@ fn cancelled_before_between_and_after() {
 }
 
 #[test]
-fn cancelled_by_its_own_poll_its_result_does_not_count() {
+fn a_future_cancelled_by_its_own_poll_discards_its_result() {
     let queue = StandInQueue::<Linux>::new();
     let slot = Arc::new(std::sync::OnceLock::<JoinHandle<u32, Linux>>::new());
     let own = Arc::clone(&slot);
@@ -470,7 +470,7 @@ fn cancelled_by_its_own_poll_its_result_does_not_count() {
 }
 
 #[test]
-fn panics_reach_the_joiner_and_drops_that_panic_reach_nobody() {
+fn panics_reach_the_joiner_and_panicking_drops_do_not() {
     struct Bomb(bool);
     impl Future for Bomb {
         type Output = u32;
@@ -499,7 +499,7 @@ fn panics_reach_the_joiner_and_drops_that_panic_reach_nobody() {
 }
 
 #[test]
-fn a_wake_where_the_queue_is_closed_ends_it_in_the_wakers_thread() {
+fn a_wake_after_the_queue_was_closed_ends_the_future_in_the_wakers_thread() {
     let (queue, shared) = (StandInQueue::<Linux>::new(), Shared::<Linux>::new());
     let handle = spawn_on(&queue, waits(&shared));
     queue.run_out();
@@ -534,7 +534,7 @@ fn a_wake_where_the_queue_is_closed_ends_it_in_the_wakers_thread() {
 }
 
 #[test]
-fn without_wakers_and_without_a_handle_it_is_freed() {
+fn a_future_without_wakers_and_handle_is_freed() {
     let (queue, shared) = (StandInQueue::<Linux>::new(), Shared::<Linux>::new());
     drop(spawn_on(&queue, waits(&shared)));
     queue.run_out();

@@ -62,7 +62,7 @@ fn disarmed_while_it_expires() {
 }
 
 #[test]
-fn armed_again_while_it_expires_and_is_let_go() {
+fn rearmed_and_released_while_it_expires() {
     model(3, || {
         let timer = timer();
         let owner = Owner::new(&timer);
@@ -90,7 +90,7 @@ fn disarmed_and_armed_again() {
 }
 
 #[test]
-fn it_arms_itself_while_it_expires() {
+fn a_node_arms_itself_while_it_expires() {
     model(3, || {
         let timer = timer();
         let owner = Owner::new(&timer);
@@ -268,7 +268,7 @@ fn disarmed_while_the_thread_puts_the_node_back() {
 }
 
 #[test]
-fn requests_that_are_not_urgent_wake_nobody_until_there_are_many() {
+fn non_urgent_requests_wake_the_thread_only_in_large_numbers() {
     model(1, || {
         let (timer, mut state) = by_hand();
         let shared = &timer.shared;

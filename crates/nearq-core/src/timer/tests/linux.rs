@@ -28,7 +28,7 @@ fn switches(timer: &Timer<Linux>) -> u64 {
 }
 
 #[test]
-fn never_early_and_each_deadline_once() {
+fn each_deadline_expires_once_and_never_early() {
     const EACH: u64 = if cfg!(miri) { 8 } else { 300 };
     let timer = timer();
     let issuers: Vec<_> = (1..=3)
@@ -71,7 +71,7 @@ fn end_of(timer: &Timer<Linux>, owners: &[Owner<Linux>]) {
 }
 
 #[test]
-fn the_end_lets_go_of_everything() {
+fn the_end_releases_all_nodes() {
     let timer = timer();
     let owners: Vec<_> = (0..50).map(|_| Owner::new(&timer)).collect();
     for (number, owner) in owners.iter().enumerate() {
@@ -86,7 +86,7 @@ fn the_end_lets_go_of_everything() {
 
 #[test]
 #[cfg_attr(miri, ignore = "it is about time")]
-fn the_thread_has_time_for_deadlines_where_many_queues_end() {
+fn the_timer_keeps_deadlines_while_many_queues_end() {
     let timer = timer();
     let owners: Vec<_> = (0..20_000).map(|_| Owner::new(&timer)).collect();
     for owner in &owners {
@@ -158,7 +158,7 @@ const LAST: &TimerTable<Linux> = &TimerTable {
 };
 
 #[test]
-fn the_last_handle_of_a_runtime_may_go_on_the_timers_thread() {
+fn the_last_handle_of_a_runtime_may_be_dropped_on_the_timers_thread() {
     let runtime = Runtime::builder().build().expect("the machine is known");
     let timer = timer_of(&runtime);
     let last = Last { node: TimerNode::new(LAST), runtime: Mutex::new_in(Some(runtime)) };
@@ -175,13 +175,13 @@ fn the_last_handle_of_a_runtime_may_go_on_the_timers_thread() {
 }
 
 #[test]
-fn a_timer_that_nobody_used_ends() {
+fn an_unused_timer_ends() {
     end(&timer());
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "looks at /proc")]
-fn a_far_deadline_makes_no_wake_ups() {
+fn a_distant_deadline_causes_no_wake_ups() {
     let timer = timer();
     let owner = Owner::new(&timer);
     owner.arm_in(Duration::from_hours(1));
@@ -298,7 +298,7 @@ fn how_late_deadlines_are_noticed() {
 /// A future whose queue is gone ends where it is woken. On the timer's thread that would delay every other deadline.
 #[test]
 #[cfg(not(miri))]
-fn what_a_wake_ends_goes_to_a_thread_of_its_own() {
+fn a_future_ended_by_a_timers_wake_is_dropped_on_another_thread() {
     #[repr(C)]
     struct Wakes {
         node: TimerNode<Linux>,

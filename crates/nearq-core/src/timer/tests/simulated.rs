@@ -88,14 +88,14 @@ fn check<R>(outcome: &Outcome<R>, seed: u64) {
 }
 
 #[test]
-fn hundreds_of_timers_armed_and_disarmed_by_many() {
+fn many_threads_arm_and_disarm_hundreds_of_timers() {
     for seed in 0..20 {
         check(&simulation("core:4", seed).run(move || program(seed, seed % 2 == 0)), seed);
     }
 }
 
 #[test]
-fn disturbed_at_random_nothing_is_lost_and_nothing_early() {
+fn no_deadline_is_lost_or_early_under_random_faults() {
     for seed in 0..20 {
         let schedule = [Schedule::Random, Schedule::Pct { depth: 3 }][seed as usize % 2];
         let run = simulation("core:3", seed).schedule(schedule);
@@ -104,7 +104,7 @@ fn disturbed_at_random_nothing_is_lost_and_nothing_early() {
 }
 
 #[test]
-fn late_clocks_preemption_and_wake_ups_for_no_reason() {
+fn late_clocks_preemption_and_spurious_wake_ups() {
     for seed in 0..20 {
         let mut faults = Faults::NONE;
         faults.late_timer_one_in = 3;
@@ -119,7 +119,7 @@ fn late_clocks_preemption_and_wake_ups_for_no_reason() {
 }
 
 #[test]
-fn a_thread_that_is_refused_now_and_then() {
+fn a_timer_thread_that_is_refused_occasionally() {
     for seed in 0..40 {
         let mut faults = Faults::NONE;
         faults.spawn_refused_one_in = 2;
@@ -136,7 +136,7 @@ fn a_thread_that_is_refused_now_and_then() {
 }
 
 #[test]
-fn a_thread_that_is_refused_for_long() {
+fn a_timer_thread_that_is_refused_for_long() {
     let mut faults = Faults::NONE;
     faults.spawn_refused_one_in = 1;
     let outcome = simulation("core:2", 1).faults(faults).run(|| {
@@ -159,7 +159,7 @@ fn a_thread_that_is_refused_for_long() {
 }
 
 #[test]
-fn the_end_where_no_thread_could_ever_be_started() {
+fn the_end_without_a_timer_thread() {
     let mut faults = Faults::NONE;
     faults.spawn_refused_one_in = 1;
     let outcome = simulation("core:2", 1).faults(faults).run(|| {
@@ -175,7 +175,7 @@ fn the_end_where_no_thread_could_ever_be_started() {
 }
 
 #[test]
-fn on_an_idle_machine_nobody_is_late() {
+fn no_deadline_is_late_on_an_idle_machine() {
     let outcome = simulation("core:2", 3).run(|| {
         let timer = Arc::new(Timer::<Sim>::new(None));
         let begin = Sim::now();
@@ -205,7 +205,7 @@ fn on_an_idle_machine_nobody_is_late() {
 }
 
 #[test]
-fn a_time_out_for_each_request_holds_little_memory() {
+fn time_outs_for_many_requests_use_little_memory() {
     const ROUNDS: u32 = 20_000;
     let outcome = simulation("core:2", 3).run(|| {
         let timer = Arc::new(Timer::<Sim>::new(None));
@@ -240,7 +240,7 @@ fn a_time_out_for_each_request_holds_little_memory() {
 }
 
 #[test]
-fn a_far_deadline_makes_no_wake_ups() {
+fn a_distant_deadline_causes_no_wake_ups() {
     let outcome = simulation("core:2", 3).time_limit(Duration::from_secs(100_000)).run(|| {
         let timer = Arc::new(Timer::<Sim>::new(None));
         let owner = Owner::new(&timer);
@@ -262,7 +262,7 @@ fn nice(nice: i32) -> Priority {
 }
 
 #[test]
-fn the_thread_is_as_favoured_as_the_most_favoured_that_use_it() {
+fn the_timer_thread_has_the_highest_priority_of_its_users() {
     let outcome = simulation("core:2", 3).run(|| {
         let timer = Arc::new(Timer::<Sim>::new(None));
         let owner = Owner::new(&timer);

@@ -148,7 +148,7 @@ proptest! {
     })]
 
     #[test]
-    fn what_is_due_is_taken_and_nothing_else(
+    fn only_due_nodes_are_taken(
         start in times(),
         steps in steps(24),
         again in vec(proptest::option::of(times()), 24),
@@ -186,7 +186,7 @@ proptest! {
     /// A thread that sleeps until the time that the wheel reports is woken once for each different deadline, if nothing is removed, and a
     /// few times more if something is.
     #[test]
-    fn who_sleeps_until_the_next_expiry_is_not_woken_in_vain(
+    fn sleeping_until_the_next_expiry_causes_no_needless_wake_ups(
         start in times(),
         times in vec(times(), 1..50),
         removed in vec(any::<bool>(), 50),
@@ -228,7 +228,7 @@ fn a_deadline_is_met_to_the_nanosecond() {
 }
 
 #[test]
-fn nodes_of_one_deadline_come_in_the_order_in_which_they_were_put_on() {
+fn nodes_of_one_deadline_expire_in_insertion_order() {
     let mut both = Both::new(0, 100);
     (0..100).for_each(|node| both.insert(node, 1_000_000_000));
     both.now = 1_000_000_000;

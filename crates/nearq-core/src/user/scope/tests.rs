@@ -48,7 +48,7 @@ fn a_worker_and_the_scope_run_each_closure_once() {
 }
 
 #[test]
-fn tickets_come_in_order_and_are_used_up() {
+fn tickets_are_issued_in_order_and_used_up() {
     let within = Within::<Linux>::new();
     let order = Arc::new(Mutex::<_, Linux>::new_in(Vec::new()));
     let tickets: Vec<_> = (0..5)
@@ -77,8 +77,8 @@ fn tickets_come_in_order_and_are_used_up() {
 /// As with `Arc`: a count that wrapped would end the scope before its closures.
 #[test]
 #[cfg(not(miri))]
-fn more_closures_than_can_be_counted_end_the_process() {
-    aborts("user::scope::tests::more_closures_than_can_be_counted_end_the_process", || {
+fn overflowing_the_closure_count_aborts_the_process() {
+    aborts("user::scope::tests::overflowing_the_closure_count_aborts_the_process", || {
         let queue = crate::Workqueue::builder("many").build().expect("can be done");
         queue.scope(|scope| {
             scope.count.store(MOST_SPAWNED + 1, Ordering::Relaxed);

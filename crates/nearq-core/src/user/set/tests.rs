@@ -164,7 +164,7 @@ mod modelled {
 // ---- without the model checker, also under Miri -----------------------------------------------------------
 
 #[test]
-fn in_the_order_of_their_ends() {
+fn members_are_returned_in_the_order_of_their_ends() {
     let mut members = Members::<u32, Linux>::new();
     let mut sent: Vec<_> = (0..6).map(|number| Some(add(&mut members, number))).collect();
     let mut end = |number: usize| run(sent[number].take().expect("ends once"));
@@ -185,7 +185,7 @@ fn in_the_order_of_their_ends() {
 }
 
 #[test]
-fn a_waker_is_rung_once_and_replaced() {
+fn a_waker_is_called_once_and_replaced() {
     let mut members = Members::<u32, Linux>::new();
     let (first, second) = (ringer::<Linux>(), ringer::<Linux>());
     let wakers = [&first, &second].map(|ringer| Waker::from(Arc::clone(ringer)));
@@ -204,7 +204,7 @@ fn a_waker_is_rung_once_and_replaced() {
 }
 
 #[test]
-fn cancelled_members_are_given_out_and_freed() {
+fn cancelled_members_are_returned_and_freed() {
     let desk = Desk::<Linux>::new();
     let mut members = Members::<u32, Linux>::new();
     let sent = [1, 2, 3].map(|number| add_on(&desk, &mut members, number));
@@ -221,7 +221,7 @@ fn cancelled_members_are_given_out_and_freed() {
 
 /// The waker is dropped with the set, and not with the last member, wherever that is freed.
 #[test]
-fn a_waker_goes_with_the_set_and_its_panic_goes_no_further() {
+fn a_waker_is_dropped_with_the_set_and_its_panic_is_caught() {
     static DROPPED: Count = Count::new(0);
     let (waker, other) =
         (crate::base::wait_queue::tests::bomb(&DROPPED), Waker::from(ringer::<Linux>()));

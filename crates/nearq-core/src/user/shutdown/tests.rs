@@ -61,12 +61,12 @@ fn close_beside_an_issuer(limit: usize, before: usize, changed: bool) {
 }
 
 #[test]
-fn an_issuer_with_room() {
+fn an_issuer_below_the_limit() {
     close_beside_an_issuer(1, 0, false);
 }
 
 #[test]
-fn an_issuer_who_is_held_back() {
+fn an_issuer_whose_item_is_held_back() {
     close_beside_an_issuer(1, 1, false);
 }
 
@@ -76,6 +76,6 @@ fn an_issuer_with_credits() {
 }
 
 #[test]
-fn an_issuer_who_goes_past_what_is_held_back() {
+fn an_issuer_that_bypasses_held_back_items() {
     close_beside_an_issuer(1024, 0, true);
 }

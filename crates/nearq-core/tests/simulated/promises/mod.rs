@@ -166,7 +166,7 @@ proptest! {
     })]
 
     #[test]
-    fn each_call_does_what_is_promised(calls in prop::collection::vec(call(), 1..40)) {
+    fn each_call_keeps_its_promises(calls in prop::collection::vec(call(), 1..40)) {
         check(calls)?;
     }
 }

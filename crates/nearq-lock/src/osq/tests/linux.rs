@@ -23,7 +23,7 @@ fn on_threads(body: impl Fn(usize) + Send + Sync + 'static) {
 }
 
 #[test]
-fn guards_exclude_and_give_back() {
+fn guards_exclude_each_other_and_release() {
     let mut lock: OsqLock<i32> = OsqLock::new(1);
     let guard = lock.lock();
     assert!(lock.try_lock().is_none());
@@ -39,7 +39,7 @@ fn guards_exclude_and_give_back() {
 }
 
 #[test]
-fn several_are_held_at_once_and_given_back_in_any_order() {
+fn several_locks_are_held_at_once_and_released_in_any_order() {
     let (first, second): (OsqLock<i32>, OsqLock<i32>) = (OsqLock::new(1), OsqLock::new(2));
     for _ in 0..3 {
         let one = first.lock();
@@ -71,7 +71,7 @@ fn increments_are_not_lost() {
 }
 
 #[test]
-fn those_who_leave_are_passed_over_and_nobody_waits_for_ever() {
+fn threads_that_leave_are_skipped_and_no_thread_waits_for_ever() {
     let lock = Arc::new(OsqLock::<_>::new(0));
     let (shared, entered) =
         (Arc::clone(&lock), Arc::new(<Linux as LockPlatform>::AtomicU64::new(0)));
@@ -99,7 +99,7 @@ fn those_who_leave_are_passed_over_and_nobody_waits_for_ever() {
 /// Threads come again and again, and wait for a short time while another one holds the lock for a long time. Otherwise they would leave all
 /// records of the process behind, and then no thread could take any lock.
 #[test]
-fn who_comes_again_and_again_does_not_use_the_records_up() {
+fn repeated_attempts_do_not_exhaust_the_records() {
     let lock = Arc::new(OsqLock::<_>::new(0));
     let mutex = Arc::new(crate::raw::RawMutex::<Linux>::new_in());
     let guard = lock.lock();

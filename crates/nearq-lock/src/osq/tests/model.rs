@@ -51,7 +51,7 @@ fn count(lock: &Shared) -> u32 {
 }
 
 #[test]
-fn two_threads_hand_over() {
+fn two_threads_hand_the_lock_over() {
     check(bound(3, 4), &[Event::NotLinked], || {
         let lock = new();
         let other = start(&lock, |lock| {
@@ -65,7 +65,7 @@ fn two_threads_hand_over() {
 }
 
 #[test]
-fn three_threads_hand_over() {
+fn three_threads_hand_the_lock_over() {
     // With one preemption, each thread finds the one before it linked.
     check(bound(1, 2), bound(&[], &[Event::NotLinked][..]), || {
         let lock = new();
@@ -77,7 +77,7 @@ fn three_threads_hand_over() {
 }
 
 #[test]
-fn one_leaves_while_it_is_handed_the_lock() {
+fn a_thread_leaves_while_it_is_handed_the_lock() {
     check(bound(3, 4), &[Event::NotLinked, Event::ToldLeft], || {
         let lock = new();
         let other = start(&lock, |lock| increment(lock));
@@ -89,7 +89,7 @@ fn one_leaves_while_it_is_handed_the_lock() {
 
 /// A thread in the middle of the queue leaves: the one before it passes the lock on to the one behind.
 #[test]
-fn one_in_the_middle_leaves() {
+fn a_thread_in_the_middle_of_the_queue_leaves() {
     check(bound(2, 3), &[Event::NotLinked, Event::ToldLeft], || {
         let lock = new();
         let guard = lock.lock();
@@ -115,7 +115,7 @@ fn one_in_the_middle_leaves() {
 /// Two threads leave, and the one behind takes over the record of the one ahead, while the lock is handed on to them and to one behind
 /// them.
 #[test]
-fn who_leaves_takes_out_those_that_have_left_ahead() {
+fn a_leaving_thread_removes_abandoned_records_ahead() {
     check(bound(2, 3), &[Event::ToldLeft, Event::TakenOver], || {
         let lock = new();
         let guard = lock.lock();
@@ -141,7 +141,7 @@ fn who_leaves_takes_out_those_that_have_left_ahead() {
 
 /// A thread polls a lock that another one holds: of the records that it left behind, one stays.
 #[test]
-fn who_leaves_again_and_again_leaves_one_record() {
+fn repeatedly_leaving_leaves_one_record_behind() {
     check(bound(2, 3), &[Event::TakenOver], || {
         let lock = new();
         let guard = lock.lock();
@@ -162,7 +162,7 @@ fn who_leaves_again_and_again_leaves_one_record() {
 }
 
 #[test]
-fn trying_orders_as_waiting_does() {
+fn try_lock_orders_like_lock() {
     check(3, &[Event::NotLinked], || {
         let lock = new();
         let other = start(&lock, |lock| increment(lock));
@@ -184,7 +184,7 @@ fn end_thread() {
 /// A thread forgets its guard and ends: the lock stays held, and its record, which is still in front, is no other thread's. If it were, the
 /// thread that leaves the front of another lock by that record would hand this one on.
 #[test]
-fn a_lock_whose_guard_was_forgotten_stays_held_when_its_thread_has_ended() {
+fn a_lock_with_a_forgotten_guard_stays_held_after_its_thread_exits() {
     check(2, &[Event::ToldLeft], || {
         let (forgotten, other) = (new(), new());
         Loom::join(start(&forgotten, |lock| {
@@ -205,7 +205,7 @@ fn a_lock_whose_guard_was_forgotten_stays_held_when_its_thread_has_ended() {
 
 /// A thread ends in the middle of its wait: it is passed over, whether it is told before or after, and its record is not lost.
 #[test]
-fn a_thread_that_ends_in_a_queue_is_passed_over() {
+fn a_thread_that_exits_in_a_queue_is_skipped() {
     check(3, &[Event::ToldLeft], || {
         let lock = new();
         let guard = lock.lock();

@@ -41,7 +41,7 @@ fn wait_for_count(mutex: &Mutex<usize>, count: usize) -> MutexGuard<'_, usize> {
 }
 
 #[test]
-fn each_who_waits_is_notified_once_and_nobody_twice() {
+fn each_waiter_is_notified_exactly_once() {
     for bound in [false, true] {
         let shared = Arc::new((mutex(bound, 0), Condvar::new()));
         let threads: Vec<_> = (0..THREADS)
@@ -69,7 +69,7 @@ fn each_who_waits_is_notified_once_and_nobody_twice() {
 
 /// A caller's closure that panics does not lose the notifications for the threads that must get them.
 #[test]
-fn those_who_were_to_be_notified_are_although_a_closure_panics() {
+fn waiters_are_notified_although_a_closure_panics() {
     type Notify = fn(&RawCondvar);
     let ways: [Notify; 2] = [
         |condvar| _ = condvar.notify_one_after(|| resume_unwind(Box::new(()))),
@@ -107,7 +107,7 @@ fn those_who_were_to_be_notified_are_although_a_closure_panics() {
 
 /// If notified one by one, they come in the order in which they waited; each is notified only after the one before has come.
 #[test]
-fn first_come_first_notified() {
+fn waiters_are_notified_in_arrival_order() {
     let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new(), Mutex::new(0)));
     let threads: Vec<_> = (0..THREADS)
         .map(|index| {
@@ -206,19 +206,19 @@ fn pass_items(bound: bool, hold: bool) {
 }
 
 #[test]
-fn items_pass_with_notifications_under_the_mutex() {
+fn items_are_passed_with_notifications_under_the_mutex() {
     pass_items(false, true);
     pass_items(true, true);
 }
 
 #[test]
-fn items_pass_with_notifications_after_the_mutex() {
+fn items_are_passed_with_notifications_after_unlocking() {
     pass_items(false, false);
     pass_items(true, false);
 }
 
 #[test]
-fn one_that_waits_gives_up_in_time_and_is_not_notified_afterwards() {
+fn a_timed_out_waiter_is_not_notified_afterwards() {
     let (mutex, condvar) = (Mutex::new(()), Condvar::new());
     let mut guard = mutex.lock();
     let began = Linux::now();
@@ -257,7 +257,7 @@ fn waiters_may_have_different_mutexes() {
 
 /// Destroyed as soon as all threads have been notified; some give up at that moment (Miri reports an access that comes too late).
 #[test]
-fn it_is_destroyed_right_after_everybody_was_notified() {
+fn a_condvar_is_destroyed_right_after_all_waiters_were_notified() {
     #[derive(Clone, Copy)]
     struct Shared(*const RawCondvar);
     // SAFETY: the pointer is used while what it points to is allocated; that is tested.

@@ -139,7 +139,7 @@ fn two_waiters_are_notified_at_once() {
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn two_waiters_are_notified_at_once_at_length() {
+fn two_waiters_are_notified_at_once_long() {
     notify_two_at_once(&OF_THREE_AT_LENGTH);
 }
 
@@ -162,7 +162,7 @@ fn two_waiters_are_notified_one_by_one() {
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn two_waiters_are_notified_one_by_one_at_length() {
+fn two_waiters_are_notified_one_by_one_long() {
     notify_two_one_by_one(&OF_THREE_AT_LENGTH);
 }
 
@@ -181,19 +181,19 @@ fn move_one_while_another_queues_up(cases: &[(usize, Mode)]) {
 }
 
 #[test]
-fn one_is_moved_while_another_queues_up() {
+fn a_waiter_is_moved_while_another_thread_queues_up() {
     move_one_while_another_queues_up(&OF_THREE);
 }
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn one_is_moved_while_another_queues_up_at_length() {
+fn a_waiter_is_moved_while_another_thread_queues_up_long() {
     move_one_while_another_queues_up(&OF_THREE_AT_LENGTH);
 }
 
 /// A thread that gives up at its deadline is not notified, a thread that is notified does not give up, and each counts once. Both happen.
 #[test]
-fn a_deadline_comes_while_one_is_notified() {
+fn a_deadline_expires_during_a_notification() {
     for mode in MODES {
         let outcomes = Arc::new([Count::new(0), Count::new(0)]);
         let seen = Arc::clone(&outcomes);
@@ -221,7 +221,7 @@ fn a_deadline_comes_while_one_is_notified() {
 /// One notification for two threads, of which one gives up: it goes to the other one if the first does not get it.
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn a_notification_does_not_go_to_one_that_has_given_up() {
+fn a_notification_is_not_lost_to_a_waiter_that_gave_up() {
     check(2, Mode::Plain, &[Event::Moved], |scene| {
         let hasty = spawn(2, scene, |scene| {
             Loom::set_deadlines_come(true);
@@ -241,7 +241,7 @@ fn a_notification_does_not_go_to_one_that_has_given_up() {
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn all_are_notified_while_one_gives_up() {
+fn all_waiters_are_notified_while_one_gives_up() {
     check(2, Mode::Plain, &[Event::Moved], |scene| {
         let hasty = spawn(2, scene, |scene| {
             Loom::set_deadlines_come(true);
@@ -279,7 +279,7 @@ fn notify_the_urgent(preemptions: usize, mode: Mode, urgencies: [u32; 2], at_onc
 }
 
 #[test]
-fn one_that_is_urgent_is_notified_and_takes_the_mutex_by_itself() {
+fn an_urgent_waiter_is_notified_and_takes_the_mutex_itself() {
     for mode in MODES {
         check(3, mode, &[Event::Unqueued], |scene| {
             ProcessState::<Loom>::get().expect_urgent();
@@ -297,13 +297,13 @@ fn one_that_is_urgent_is_notified_and_takes_the_mutex_by_itself() {
 }
 
 #[test]
-fn one_that_is_urgent_and_one_that_is_not_are_notified() {
+fn an_urgent_and_an_ordinary_waiter_are_notified() {
     notify_the_urgent(1, Mode::Plain, [0, 5], false);
 }
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn two_that_are_urgent_are_notified_at_length() {
+fn two_urgent_waiters_are_notified_long() {
     for at_once in [false, true] {
         notify_the_urgent(2, Mode::Plain, [0, 5], at_once);
         notify_the_urgent(2, Mode::Off, [7, 5], at_once);
@@ -313,7 +313,7 @@ fn two_that_are_urgent_are_notified_at_length() {
 
 /// A condition variable that is destroyed once all threads have been notified, or have given up, before any of them has returned.
 #[test]
-fn it_is_destroyed_before_those_who_were_notified_have_returned() {
+fn a_condvar_is_destroyed_before_notified_waiters_have_returned() {
     struct Shared {
         waiting: Mutex<Watched, Loom>,
         changed: *const Condvar<Loom>,

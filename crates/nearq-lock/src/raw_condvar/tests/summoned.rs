@@ -151,7 +151,7 @@ fn none_is_lost() {
 }
 
 #[test]
-fn one_that_is_called_away_does_not_sleep_on() {
+fn a_waiter_that_is_called_away_wakes_up() {
     modelled::check(3, &[], || {
         let scene = Scene::new();
         let waiter = spawn(&scene, |scene| {
@@ -165,7 +165,7 @@ fn one_that_is_called_away_does_not_sleep_on() {
 }
 
 /// It takes what it is given, unless it was called away before it was notified; then it has taken nothing.
-fn one_is_called_and_one_is_notified(preemptions: usize, runs: Option<usize>) {
+fn one_waiter_is_called_away_and_one_is_notified(preemptions: usize, runs: Option<usize>) {
     let outcomes = Arc::new([Count::new(0), Count::new(0)]);
     let seen = Arc::clone(&outcomes);
     modelled::check_first(runs, preemptions, &[Event::Moved], move || {
@@ -196,14 +196,14 @@ fn one_is_called_and_one_is_notified(preemptions: usize, runs: Option<usize>) {
 }
 
 #[test]
-fn one_that_is_called_away_takes_no_notification_along() {
-    one_is_called_and_one_is_notified(1, bound(Some(8_000), None));
+fn a_waiter_that_is_called_away_loses_no_notification() {
+    one_waiter_is_called_away_and_one_is_notified(1, bound(Some(8_000), None));
 }
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn one_that_is_called_away_takes_no_notification_along_at_length() {
-    one_is_called_and_one_is_notified(2, None);
+fn a_waiter_that_is_called_away_loses_no_notification_long() {
+    one_waiter_is_called_away_and_one_is_notified(2, None);
 }
 
 /// The destroyer holds the mutex, and does not wait for a thread that only has to take the mutex.
@@ -225,19 +225,19 @@ fn destroyed(before: impl Fn(&Scene) + Copy + Send + Sync + 'static) {
 }
 
 #[test]
-fn it_is_destroyed_when_its_waiter_was_notified() {
+fn a_condvar_is_destroyed_when_its_waiter_was_notified() {
     destroyed(|scene| {
         scene.condvar().notify_one();
     });
 }
 
 #[test]
-fn it_is_destroyed_when_its_waiter_was_called_away() {
+fn a_condvar_is_destroyed_when_its_waiter_was_called_away() {
     destroyed(Scene::call);
 }
 
 #[test]
-fn it_is_destroyed_when_its_waiter_was_called_away_and_notified() {
+fn a_condvar_is_destroyed_when_its_waiter_was_called_away_and_notified() {
     destroyed(|scene| {
         scene.call();
         scene.condvar().notify_one();
@@ -246,7 +246,7 @@ fn it_is_destroyed_when_its_waiter_was_called_away_and_notified() {
 
 /// No thread has ended its wait yet: the destroyer sleeps until one does.
 #[test]
-fn it_is_destroyed_when_its_waiter_is_called_away_by_another_thread() {
+fn a_condvar_is_destroyed_while_another_thread_calls_its_waiter_away() {
     modelled::check(2, &[], move || {
         let scene = Scene::new();
         let waiter = spawn(&scene, |scene| {

@@ -51,11 +51,11 @@ fn count_with(preemptions: usize, threads: u32) {
 }
 
 #[test]
-fn two_threads_exclude_each_other_in_a_ring_and_none_sleeps_for_ever() {
+fn two_threads_exclude_each_other_in_a_ring_and_no_wake_up_is_lost() {
     count_with(4, 2);
 }
 
 #[test]
-fn three_threads_exclude_each_other_in_a_ring_and_none_sleeps_for_ever() {
+fn three_threads_exclude_each_other_in_a_ring_and_no_wake_up_is_lost() {
     count_with(3, 3);
 }

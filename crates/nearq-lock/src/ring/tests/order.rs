@@ -35,7 +35,7 @@ fn give_up(number: u32, waiters: &WaiterSlab<Linux>) {
 }
 
 #[test]
-fn first_come_first_claimed() {
+fn waiters_are_claimed_in_arrival_order() {
     let (word, waiters) = (Word::new(0), WaiterSlab::<Linux>::new(nowhere));
     let numbers = filled(5, &word, &waiters);
     // The oldest, one in the middle and the newest leave.
@@ -55,7 +55,7 @@ fn first_come_first_claimed() {
 }
 
 #[test]
-fn all_are_claimed_in_order_but_those_who_have_given_up() {
+fn all_waiters_except_timed_out_ones_are_claimed_in_order() {
     let (word, waiters) = (Word::new(0), WaiterSlab::<Linux>::new(nowhere));
     let numbers = filled(6, &word, &waiters);
     for index in [0, 1, 3, 5] {
@@ -78,7 +78,7 @@ fn all_are_claimed_in_order_but_those_who_have_given_up() {
 
 /// Each arrival of up to four threads of three urgencies, with one thread that leaves; both ways of notifying.
 #[test]
-fn the_most_urgent_is_claimed_first_and_of_those_who_came_first() {
+fn waiters_are_claimed_by_urgency_and_then_in_arrival_order() {
     let (word, waiters) = (Word::new(0), WaiterSlab::<Linux>::new(nowhere));
     for count in 1..=4 {
         for case in 0..3_usize.pow(count) * (count as usize + 1) {
@@ -129,7 +129,7 @@ fn a_ring_of_the_parent_is_empty_in_the_child() {
 
 /// A thread that is called away leaves by itself, even if all are notified in the meantime; one that was claimed is no longer called.
 #[test]
-fn who_is_called_away_was_not_notified() {
+fn a_waiter_that_was_called_away_is_not_notified() {
     let (word, waiters) = (Word::new(0), WaiterSlab::<Linux>::new(nowhere));
     let numbers = filled(3, &word, &waiters);
     waiters.call_away(numbers[0]);

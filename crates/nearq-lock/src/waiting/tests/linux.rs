@@ -60,17 +60,17 @@ fn hammer(bound: bool) {
 }
 
 #[test]
-fn every_way_in_and_out_of_the_plain_queue() {
+fn every_transition_of_the_plain_queue() {
     hammer(false);
 }
 
 #[test]
-fn every_way_in_and_out_of_queues_by_domain() {
+fn every_transition_of_the_queues_by_domain() {
     hammer(true);
 }
 
 #[test]
-fn one_that_waits_gives_up_in_time_and_leaves_the_mutex_usable() {
+fn a_timed_out_waiter_leaves_the_mutex_usable() {
     for bound in [false, true] {
         let mutex = Arc::new(Mutex::<u32>::new(0));
         if bound {
@@ -99,7 +99,7 @@ fn one_that_waits_gives_up_in_time_and_leaves_the_mutex_usable() {
 
 /// A thread that has the turn and gives up no longer keeps the mutex for itself.
 #[test]
-fn a_reservation_ends_with_the_one_for_whom_it_was() {
+fn a_reservation_ends_with_its_thread() {
     for bound in [false, true] {
         let mutex = Arc::new(RawMutex::new());
         let bound = bound && mutex.bind_for_test();
@@ -119,7 +119,7 @@ fn a_reservation_ends_with_the_one_for_whom_it_was() {
 
 /// A thread that tries a reserved mutex gets it if no thread has the turn.
 #[test]
-fn a_mutex_that_is_kept_for_nobody_is_to_be_had() {
+fn a_mutex_reserved_for_no_thread_can_be_locked() {
     for bound in [false, true] {
         let mutex = RawMutex::new();
         let bound = bound && mutex.bind_for_test();
@@ -195,7 +195,7 @@ fn more_mutexes_than_slots() {
 /// kept from others.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no classes")]
-fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
+fn an_urgent_thread_may_take_a_reserved_mutex() {
     unsafe extern "C" {
         fn sched_setscheduler(thread: i32, policy: i32, priority: *const i32) -> i32;
     }

@@ -170,13 +170,13 @@ fn three_threads_in_two_domains() {
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn three_threads_in_two_domains_at_length() {
+fn three_threads_in_two_domains_long() {
     three_in_two_domains(2);
 }
 
 /// While one thread has the mutex and changes to queues by domain, another one queues up: in the plain queue or in its domain's.
 #[test]
-fn the_change_up_while_others_queue_up() {
+fn changing_to_domain_queues_while_another_thread_queues_up() {
     let long = [Event::Bound, Event::Across, Event::NotLinked];
     check(bound(1, 3), Mode::Numa, bound(&long[..2], &long), || {
         let mutex = new();
@@ -194,7 +194,7 @@ fn the_change_up_while_others_queue_up() {
 /// in whichever queue it is sent to.
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn the_change_up_by_one_whose_turn_it_is() {
+fn changing_to_domain_queues_by_the_thread_in_turn() {
     check(2, Mode::Numa, &[Event::Bound, Event::Turn, Event::SleptInQueue], || {
         let mutex = new();
         let guard = mutex.lock();
@@ -209,7 +209,7 @@ fn the_change_up_by_one_whose_turn_it_is() {
 
 /// While one thread gives the slot up, another one queues up there: it starts over, or keeps the slot.
 #[test]
-fn the_change_down_while_another_queues_up() {
+fn changing_to_the_plain_queue_while_another_thread_queues_up() {
     check(3, Mode::Auto, &[Event::Unbound, Event::Anew, Event::Across], || {
         let mutex = new();
         mutex.raw().bind_for_test();
@@ -222,7 +222,7 @@ fn the_change_down_while_another_queues_up() {
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn the_change_down_while_two_queue_up() {
+fn changing_to_the_plain_queue_while_two_threads_queue_up() {
     check(1, Mode::Auto, &[Event::Unbound, Event::Anew], || {
         let mutex = new();
         mutex.raw().bind_for_test();
@@ -253,21 +253,21 @@ fn switched_off(preemptions: usize, cpus: &'static [usize]) {
 }
 
 #[test]
-fn switched_off_while_one_waits() {
+fn switched_off_while_one_thread_waits() {
     switched_off(bound(2, 3), &[1]);
     switched_off(bound(2, 3), &[2]);
 }
 
 #[test]
 #[ignore = "takes minutes: .ci/long"]
-fn switched_off_while_two_wait() {
+fn switched_off_while_two_threads_wait() {
     switched_off(1, &[1, 2]);
     switched_off(1, &[2, 3]);
 }
 
 /// A slot goes from one mutex to another while a thread still believes that it is the first one's.
 #[test]
-fn a_slot_is_used_again() {
+fn a_slot_is_reused() {
     check(bound(2, 3), Mode::Auto, &[Event::Bound, Event::Unbound, Event::Anew], || {
         let (first, second) = (new(), new());
         first.raw().bind_for_test();
@@ -305,7 +305,7 @@ fn fair_unlocks() {
 /// A thread tries a mutex that is reserved for no thread, while another one may get the slot's turn: it gets the mutex at once or not at
 /// all.
 #[test]
-fn a_reserved_mutex_is_tried_while_another_queues_up() {
+fn a_reserved_mutex_is_tried_while_another_thread_queues_up() {
     let outcomes = Arc::new([Count::new(0), Count::new(0)]);
     let seen = Arc::clone(&outcomes);
     check(3, Mode::Numa, &[Event::Turn, Event::Across], move || {

@@ -11,7 +11,7 @@ use crate::queue::flush::FlushedQueue;
 /// One checks, another one asks it to check again, and the third finds that another has asked: the completion that the third counted is
 /// seen too.
 #[test]
-fn none_of_three_that_end_at_once_is_overlooked() {
+fn none_of_three_items_that_end_at_once_is_missed() {
     model_within(2, 3, || {
         let stub = Stub::new(3, 1);
         let node_active = stub.node_active();
@@ -50,7 +50,7 @@ impl Wake for Looks {
 /// What a worker admits may have been cancelled before it had entered; then that worker notifies the waiters. Wakers are foreign code, and
 /// may take long: other workers admit items meanwhile.
 #[test]
-fn wakers_are_called_when_others_may_let_items_in() {
+fn wakers_are_called_while_other_workers_may_admit_items() {
     model(0, || {
         let stub = Stub::new(1, 1);
         let looks = Arc::new(Looks { stub: Arc::clone(&stub), seen: AtomicU32::new(u32::MAX) });

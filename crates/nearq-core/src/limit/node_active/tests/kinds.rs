@@ -46,7 +46,7 @@ fn each_domain_has_its_own_limit() {
 
 /// What is held back on one node is activated by what ends there, and a thread that waits for the queue waits for both nodes.
 #[test]
-fn an_item_is_held_back_on_one_node_while_those_of_both_end() {
+fn an_item_is_held_back_on_one_node_while_items_of_both_end() {
     model(2, || {
         let stub = Stub::on(Some(TWO_NODES), AffinityScope::Numa, 1, 2);
         let works = [(); 3].map(|()| idle());
@@ -85,7 +85,7 @@ fn the_limit_is_changed_while_an_item_is_held_back_on_one_of_two_nodes() {
 
 /// An item that goes from node to node is never between them for a thread that checks whether the queue is empty.
 #[test]
-fn a_queue_is_not_empty_while_an_item_goes_from_one_node_to_the_other() {
+fn a_queue_is_not_empty_while_an_item_moves_between_nodes() {
     model(3, || {
         let stub = Stub::on(Some(TWO_NODES), AffinityScope::Numa, 4, 2);
         let runs = Arc::new(AtomicU32::new(0));
@@ -123,7 +123,7 @@ impl Stub {
 }
 
 #[test]
-fn order_outlives_changes_of_the_pool_also_back_to_an_earlier_one() {
+fn order_is_kept_through_changes_of_the_pool() {
     model(1, || {
         let stub = Stub::ordered(1);
         let digits = Digits::new();
@@ -139,7 +139,7 @@ fn order_outlives_changes_of_the_pool_also_back_to_an_earlier_one() {
 }
 
 #[test]
-fn nobody_is_overtaken_while_the_pool_is_changed_and_items_end() {
+fn no_item_is_overtaken_while_the_pool_changes_and_items_end() {
     model(1, || {
         let stub = Stub::ordered(2);
         let digits = Arc::new(Digits::new());
@@ -270,7 +270,7 @@ fn frozen_while_a_worker_activates() {
 }
 
 #[test]
-fn thawed_while_somebody_freezes() {
+fn thawed_while_another_thread_freezes() {
     model_within(1, 2, || {
         let stub = Stub::new(1, 1);
         let work = idle();

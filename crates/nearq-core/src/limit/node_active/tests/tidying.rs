@@ -8,7 +8,7 @@ use super::*;
 
 /// It does so while the item that has the place ends, one that is held back is cancelled, and another one is not.
 #[test]
-fn cancelled_ones_are_thrown_away_while_a_worker_lets_others_in() {
+fn cancelled_items_are_discarded_while_a_worker_admits_others() {
     model_within(1, 3, || {
         let stub = Stub::new(1, 2);
         let [first, second, third] = [idle(), idle(), idle()];
@@ -37,7 +37,7 @@ fn cancelled_ones_are_thrown_away_while_a_worker_lets_others_in() {
 
 /// The only worker sleeps in an item, and the limit's only place is taken by one that waits for it.
 #[test]
-fn cancelled_ones_do_not_pile_up_while_no_worker_comes_by() {
+fn cancelled_items_do_not_pile_up_without_an_active_worker() {
     const ROUNDS: usize = 30;
     const EACH: usize = 500;
     let machine = Topology::from_synthetic("core:2").expect("well formed");
