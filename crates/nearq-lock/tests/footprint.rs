@@ -41,9 +41,9 @@ const THREADS: usize = 4;
 /// At each tenth of the mutexes, a thread queues up and gives up again.
 fn queue_up_in_vain(mutexes: &Arc<[Mutex<()>]>) {
     mutexes.iter().for_each(|mutex| core::mem::forget(mutex.lock()));
-    let theirs = Arc::clone(mutexes);
+    let mutexes_clone = Arc::clone(mutexes);
     let thread = Linux::spawn(ThreadSpec::default(), move || {
-        for mutex in theirs.iter().step_by(10) {
+        for mutex in mutexes_clone.iter().step_by(10) {
             assert!(mutex.try_lock_until_in(Instant::from_nanos(1)).is_none());
         }
     });

@@ -146,10 +146,10 @@ fn fork_while_others_wait_for_a_condition(mode: Mode) {
 #[cfg(debug_assertions)]
 fn fork_while_each_holds_one() {
     let mutexes = Arc::new((Mutex::<u32>::new(0), Mutex::<u32>::new(0), Mutex::<u32>::new(0)));
-    let theirs = Arc::clone(&mutexes);
+    let mutexes_clone = Arc::clone(&mutexes);
     let other = spawn(move || {
-        let guard = theirs.1.lock();
-        *theirs.2.lock() = 1;
+        let guard = mutexes_clone.1.lock();
+        *mutexes_clone.2.lock() = 1;
         Linux::sleep(Duration::from_millis(300));
         drop(guard);
     });

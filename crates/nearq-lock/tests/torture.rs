@@ -77,16 +77,16 @@ struct Worker {
 impl Worker {
     fn start(scene: &Arc<Scene>, rounds: u64, mut chance: Chance) -> Self {
         let watched = Arc::new(Watched::default());
-        let (scene, own) = (Arc::clone(scene), Arc::clone(&watched));
+        let (scene, watched_clone) = (Arc::clone(scene), Arc::clone(&watched));
         let main = move || {
             may_be_interrupted();
             let number = Linux::thread_id(Linux::current_thread());
-            own.number.store(number, Ordering::Relaxed);
+            watched_clone.number.store(number, Ordering::Relaxed);
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                scene.work(&own, rounds, &mut chance);
+                scene.work(&watched_clone, rounds, &mut chance);
             }));
-            own.number.store(0, Ordering::Relaxed);
-            own.done.store(if outcome.is_ok() { 1 } else { 2 }, Ordering::Relaxed);
+            watched_clone.number.store(0, Ordering::Relaxed);
+            watched_clone.done.store(if outcome.is_ok() { 1 } else { 2 }, Ordering::Relaxed);
         };
         let thread =
             Linux::spawn(ThreadSpec::default(), main).expect("some threads can be created");

@@ -177,11 +177,11 @@ mod tests {
     #[test]
     fn during_an_attempt_the_list_is_not_empty_and_no_other_call_retries() {
         let (retries, made) = (Arc::new(Retries::new()), Arc::default());
-        let (own, failing) = (Arc::clone(&retries), fails(&retries, 0, &made));
+        let (retries_clone, failing) = (Arc::clone(&retries), fails(&retries, 0, &made));
         retries.add(Box::new(move || {
-            own.add(failing);
-            own.make(0, at(2));
-            assert!(!own.is_empty(0));
+            retries_clone.add(failing);
+            retries_clone.make(0, at(2));
+            assert!(!retries_clone.is_empty(0));
         }));
         retries.make(0, at(1));
         assert_eq!(made.load(Ordering::Relaxed), 0);
@@ -205,8 +205,8 @@ mod tests {
     fn remaining_attempts_are_freed_with_the_list() {
         let made = Arc::<AtomicU32>::default();
         let retries = Retries::new();
-        let own = Arc::clone(&made);
-        retries.add(Box::new(move || drop(own)));
+        let made_clone = Arc::clone(&made);
+        retries.add(Box::new(move || drop(made_clone)));
         drop(retries);
         assert_eq!(Arc::strong_count(&made), 1);
     }

@@ -128,8 +128,8 @@ mod tests {
                 assert!(now >> 1 != before >> 1, "this process is another one");
                 let epoch = Epoch { word: Atomic::new(before) };
                 let thing = Arc::new(Thing { epoch, renewed: PlatformCell::new(0) });
-                let theirs = Arc::clone(&thing);
-                let other = Loom::spawn(ThreadSpec::default(), move || theirs.be_used());
+                let thing_clone = Arc::clone(&thing);
+                let other = Loom::spawn(ThreadSpec::default(), move || thing_clone.be_used());
                 thing.be_used();
                 Loom::join(other.expect("the model spawns"));
                 thing.be_used();

@@ -141,8 +141,8 @@ mod tests {
         builder.check(|| {
             let things = Arc::new(Few { first: Atomic::new(ptr::null_mut()) });
             let others = [1, 2].map(|number| {
-                let theirs = Arc::clone(&things);
-                let main = move || have_one(&theirs, number);
+                let things_clone = Arc::clone(&things);
+                let main = move || have_one(&things_clone, number);
                 Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
             });
             have_one(&things, 3);

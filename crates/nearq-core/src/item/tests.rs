@@ -267,11 +267,11 @@ fn plain_writes_are_visible_from_queuer_to_execution_and_back() {
     model(3, || {
         let list = TestList::new();
         let cell = Arc::new(Shared(PlatformCell::new(0)));
-        let (own, ran) = (Arc::clone(&cell), Arc::new(AtomicU32::new(0)));
+        let (cell_clone, ran) = (Arc::clone(&cell), Arc::new(AtomicU32::new(0)));
         let count = Arc::clone(&ran);
         let work = Work::<Loom>::new_in(move |_: &Work<Loom>| {
             // SAFETY: the queuer wrote before it queued.
-            own.0.with_mut(|value| unsafe { *value += 1 });
+            cell_clone.0.with_mut(|value| unsafe { *value += 1 });
             count.fetch_add(1, Ordering::Release);
         });
         let queuer = {
@@ -303,14 +303,14 @@ fn plain_writes_are_visible_from_queuer_to_execution_and_back() {
 fn requeueing_from_inside_and_from_outside_at_once() {
     model(3, || {
         let list = TestList::new();
-        let own = Arc::clone(&list);
+        let list_clone = Arc::clone(&list);
         let answers = Arc::new(AtomicU32::new(0));
         let inside = Arc::clone(&answers);
         let mut runs = 0;
         let work = Work::<Loom>::new_in(move |work: &Work<Loom>| {
             runs += 1;
             if runs == 1 {
-                inside.fetch_add(u32::from(own.queue(work)), Ordering::Relaxed);
+                inside.fetch_add(u32::from(list_clone.queue(work)), Ordering::Relaxed);
             }
             // The high half counts executions.
             inside.fetch_add(1 << 16, Ordering::Relaxed);
@@ -375,13 +375,13 @@ fn only_the_last_owner_frees_the_item() {
 fn a_queueing_from_inside_outlives_the_last_handle() {
     model(3, || {
         let list = TestList::new();
-        let own = Arc::clone(&list);
+        let list_clone = Arc::clone(&list);
         let (frees, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (tail, count) = (Tail(Arc::clone(&frees)), Arc::clone(&runs));
         let work = Work::<Loom>::new_in(move |work: &Work<Loom>| {
             let _ = &tail;
             if count.fetch_add(1, Ordering::Relaxed) == 0 {
-                assert!(own.queue(work));
+                assert!(list_clone.queue(work));
             }
         });
         assert!(list.queue(&work));

@@ -107,12 +107,12 @@ fn an_item_that_queues_another_and_is_dropped_with_its_queue() {
     model(1, || {
         let (runtime, queue) = small(2);
         let queue = Arc::new(queue);
-        let own = Arc::downgrade(&queue);
+        let queue_weak = Arc::downgrade(&queue);
         let runs = Arc::new(<Loom as LockPlatform>::AtomicU32::new(0));
         let count = Arc::clone(&runs);
         let work = Work::<Loom>::new_in(move |work: &Work<Loom>| {
             if count.fetch_add(1, Ordering::Relaxed) == 0
-                && let Some(queue) = own.upgrade()
+                && let Some(queue) = queue_weak.upgrade()
             {
                 assert!(queue.queue(work));
             }

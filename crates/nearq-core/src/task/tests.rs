@@ -226,8 +226,8 @@ fn too_late_to_cancel() {
     assert_eq!(handle.join().unwrap(), 3);
     // From within.
     let slot = Arc::new(std::sync::OnceLock::<JoinHandle<bool, Linux>>::new());
-    let own = Arc::clone(&slot);
-    let (item, handle) = queued::<Linux, _>(move || own.get().unwrap().cancel());
+    let slot_clone = Arc::clone(&slot);
+    let (item, handle) = queued::<Linux, _>(move || slot_clone.get().unwrap().cancel());
     slot.set(handle).unwrap();
     execute(item.0);
     assert!(!Arc::into_inner(slot).unwrap().into_inner().unwrap().join().unwrap(), "it runs");

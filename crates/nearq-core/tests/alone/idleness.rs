@@ -92,9 +92,9 @@ fn items_queued_while_workers_exit_are_run() {
     let queue =
         runtime.workqueue_builder("edge").affinity_scope(AffinityScope::Cpu).build().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
-    let own = Arc::clone(&runs);
+    let runs_clone = Arc::clone(&runs);
     let work = Work::new(move |_: &Work| {
-        own.fetch_add(1, Ordering::SeqCst);
+        runs_clone.fetch_add(1, Ordering::SeqCst);
     });
     for round in 1..=1500 {
         assert!(queue.queue(&work));
@@ -140,9 +140,9 @@ fn an_item_may_drop_the_last_handle_of_its_runtime() {
         let queue = runtime.workqueue_builder("last").build().unwrap();
         drop(runtime);
         let slot = Arc::new(Mutex::new(None));
-        let own = Arc::clone(&slot);
+        let slot_clone = Arc::clone(&slot);
         let mut guard = slot.lock().unwrap();
-        drop(queue.spawn(move || drop(own.lock().unwrap().take())));
+        drop(queue.spawn(move || drop(slot_clone.lock().unwrap().take())));
         *guard = Some(queue);
         drop(guard);
         eventually("every thread has ended", || threads().is_empty());

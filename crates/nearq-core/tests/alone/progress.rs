@@ -137,8 +137,8 @@ fn a_batch_whose_first_item_blocks_does_not_delay_the_others() {
             // On the worker's CPU: it does not run before everything is queued, and takes it all at once.
             Linux::set_affinity(Linux::current_thread(), &CpuSet::single(cpu)).unwrap();
             let gate = Gate::default();
-            let own = gate.clone();
-            let blocker = queue.spawn(move || own.wait());
+            let gate_clone = gate.clone();
+            let blocker = queue.spawn(move || gate_clone.wait());
             let begin = Instant::now();
             let others: Vec<_> = (0..8).map(|_| queue.spawn(move || begin.elapsed())).collect();
             let late = loop {
@@ -171,10 +171,10 @@ fn items_behind_a_blocker_that_follows_short_items_are_not_delayed() {
             let mut handles = Vec::new();
             let begin = Instant::now();
             for number in 0..400 {
-                let own = gate.clone();
+                let gate_clone = gate.clone();
                 handles.push(queue.spawn(move || {
                     if number % 133 == 100 {
-                        own.wait();
+                        gate_clone.wait();
                     }
                 }));
             }

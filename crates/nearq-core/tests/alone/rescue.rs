@@ -56,8 +56,8 @@ fn check_progress(
     asleep: Vec<JoinHandle<()>>,
 ) {
     let began = Arc::new(AtomicBool::new(false));
-    let own = Arc::clone(&began);
-    let other = others.spawn(move || own.store(true, Ordering::SeqCst));
+    let began_clone = Arc::clone(&began);
+    let other = others.spawn(move || began_clone.store(true, Ordering::SeqCst));
     for round in 0..5 {
         let begin = Instant::now();
         let handles: Vec<_> =
@@ -394,11 +394,11 @@ mod forks {
         let others = runtime.workqueue_builder("others").build().unwrap();
         let gate = Gate::default();
         let asleep = put_to_sleep(&others, &gate, 3, || runtime.thread_count() == 1);
-        let own = Arc::clone(&queue);
+        let queue_clone = Arc::clone(&queue);
         let forked = queue.spawn(move || {
             Child::start(|| {
                 // An ordinary thread, and an ordinary runtime.
-                own.spawn(|| 7).join().unwrap() == 7 && own.flush().is_ok()
+                queue_clone.spawn(|| 7).join().unwrap() == 7 && queue_clone.flush().is_ok()
             })
         });
         forked.join().unwrap().fares_well();

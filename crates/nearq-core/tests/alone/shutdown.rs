@@ -132,8 +132,8 @@ fn a_shutdown_runtime_refuses_new_items() {
     assert_eq!(queue.try_queue(&work), Err(Error::ShutDown));
     assert_eq!(queue.queue_on(0, &work), Err(Error::ShutDown));
     assert!(!work.is_pending());
-    let own = Arc::clone(&captured);
-    let refused = queue.spawn(move || drop(own)).join().unwrap_err();
+    let captured_clone = Arc::clone(&captured);
+    let refused = queue.spawn(move || drop(captured_clone)).join().unwrap_err();
     assert!(refused.is_refused(), "{refused}");
     assert_eq!(Arc::strong_count(&captured), 1, "the closure is gone");
     assert!(queue.try_spawn(|| ()).is_err());
@@ -246,10 +246,10 @@ fn a_shutdown_waits_for_stop_hooks() {
     let _alone = alone();
     let _watchdog = watch(None);
     let (barrier, stopped) = (Barrier::default(), Arc::new(AtomicU32::new(0)));
-    let (own, count) = (barrier.clone(), Arc::clone(&stopped));
+    let (barrier_clone, count) = (barrier.clone(), Arc::clone(&stopped));
     let runtime = Runtime::builder()
         .on_worker_stop(move |_| {
-            own.wait();
+            barrier_clone.wait();
             count.fetch_add(1, Ordering::Relaxed);
         })
         .build()
@@ -414,8 +414,8 @@ fn a_shutdown_does_not_wait_for_timers_and_sleeping_futures() {
     // Later than anybody waits for the shutdown.
     let delayed: Vec<_> = (1..100)
         .map(|number| {
-            let own = Arc::clone(&captured);
-            let work = Work::new(move |_: &Work| drop(Arc::clone(&own)));
+            let captured_clone = Arc::clone(&captured);
+            let work = Work::new(move |_: &Work| drop(Arc::clone(&captured_clone)));
             assert!(queue.queue_delayed(&work, PATIENCE + Duration::from_secs(number * number)));
             work
         })

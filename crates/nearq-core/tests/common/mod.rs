@@ -31,9 +31,10 @@ pub struct Watchdog {
 pub fn watch(runtime: Option<&Runtime>) -> Watchdog {
     let shared = Arc::new((Mutex::new(false), Condvar::new()));
     let runtime = runtime.cloned();
-    let (own, test) = (Arc::clone(&shared), std::thread::current().name().map(str::to_owned));
+    let (shared_clone, test) =
+        (Arc::clone(&shared), std::thread::current().name().map(str::to_owned));
     let thread = std::thread::spawn(move || {
-        let (done, changed) = &*own;
+        let (done, changed) = &*shared_clone;
         let guard = done.lock().unwrap();
         let (guard, _) = changed.wait_timeout_while(guard, PATIENCE, |done| !*done).unwrap();
         if !*guard {
@@ -177,8 +178,8 @@ impl Barrier {
 
     /// A closure that waits there.
     pub fn hold(&self, queue: &Workqueue) -> JoinHandle<()> {
-        let own = self.clone();
-        queue.spawn(move || own.wait())
+        let this = self.clone();
+        queue.spawn(move || this.wait())
     }
 }
 

@@ -72,8 +72,8 @@ fn an_item_is_an_event_and_a_span() {
     tracing::subscriber::set_global_default(log.clone()).unwrap();
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("seen").build().unwrap();
-    let own = log.clone();
-    queue.spawn(move || own.add("runs", |_| ())).join().unwrap();
+    let log_clone = log.clone();
+    queue.spawn(move || log_clone.add("runs", |_| ())).join().unwrap();
     queue.flush().unwrap();
     let said = log.0.lock().unwrap();
     assert_eq!(said[..], ["event queued seen", "item seen", "enter", "runs", "exit"]);

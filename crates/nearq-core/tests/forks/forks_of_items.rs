@@ -354,9 +354,9 @@ fn handles_and_futures_of_the_parents() {
     // A future that sleeps, and its waker.
     let (sender, receiver) = mpsc::channel();
     let polls = Arc::new(AtomicU32::new(0));
-    let own = Arc::clone(&polls);
+    let polls_clone = Arc::clone(&polls);
     let asleep = queue.spawn_future(std::future::poll_fn(move |context: &mut Context<'_>| {
-        let polls = own.fetch_add(1, Ordering::SeqCst);
+        let polls = polls_clone.fetch_add(1, Ordering::SeqCst);
         sender.send(context.waker().clone()).unwrap();
         if polls == 0 { Poll::Pending } else { Poll::Ready(3) }
     }));

@@ -25,9 +25,9 @@ struct Gate {
 impl Gate {
     fn new() -> Self {
         let (entered, open) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let (own, until) = (Arc::clone(&entered), Arc::clone(&open));
+        let (entered_clone, until) = (Arc::clone(&entered), Arc::clone(&open));
         let work = Work::new(move |_: &Work| {
-            own.fetch_add(1, Ordering::SeqCst);
+            entered_clone.fetch_add(1, Ordering::SeqCst);
             while until.load(Ordering::SeqCst) == 0 {
                 std::thread::sleep(Duration::from_micros(100));
             }
@@ -70,9 +70,9 @@ fn waiter(work: &Work) -> std::thread::JoinHandle<Result<bool, Error>> {
 /// An item that counts its runs.
 fn counter() -> (Work, Arc<AtomicU32>) {
     let runs = Arc::new(AtomicU32::new(0));
-    let own = Arc::clone(&runs);
+    let runs_clone = Arc::clone(&runs);
     let work = Work::new(move |_: &Work| {
-        own.fetch_add(1, Ordering::SeqCst);
+        runs_clone.fetch_add(1, Ordering::SeqCst);
     });
     (work, runs)
 }
@@ -172,9 +172,9 @@ fn an_item_that_queues_itself_cannot_escape() {
     let queue = Arc::new(queue(0));
     for _ in 0..100 {
         let runs = Arc::new(AtomicU32::new(0));
-        let (again, own) = (Arc::clone(&queue), Arc::clone(&runs));
+        let (again, runs_clone) = (Arc::clone(&queue), Arc::clone(&runs));
         let work = Work::new(move |work: &Work| {
-            own.fetch_add(1, Ordering::SeqCst);
+            runs_clone.fetch_add(1, Ordering::SeqCst);
             again.queue(work);
         });
         queue.queue(&work);
@@ -287,9 +287,9 @@ fn waiting_for_oneself_is_an_error() {
     let queue = Arc::new(queue(1));
     let (sender, receiver) = std::sync::mpsc::channel();
     let (behind, _) = counter();
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let work = Work::new(move |work: &Work| {
-        own.queue(&behind);
+        queue_clone.queue(&behind);
         sender
             .send((work.flush(), work.cancel_sync(), work.disable_sync(), behind.flush()))
             .unwrap();

@@ -73,12 +73,12 @@ fn an_item_may_drop_the_last_clone_of_its_own_queue() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("own").build().expect("can be done");
     let (sender, receiver) = mpsc::channel();
-    let (own, handle) = (queue.clone(), queue.handle());
+    let (queue_clone, handle) = (queue.clone(), queue.handle());
     let (open, gate) = mpsc::channel::<()>();
     queue.spawn(move || {
         let _ = gate.recv();
-        own.spawn(move || sender.send(()));
-        drop(own);
+        queue_clone.spawn(move || sender.send(()));
+        drop(queue_clone);
     });
     drop(queue);
     assert!(handle.upgrade().is_some(), "the item has a clone");

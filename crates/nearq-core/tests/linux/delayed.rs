@@ -21,10 +21,10 @@ fn queue_on(runtime: &Runtime) -> Workqueue {
 /// An item that counts its runs, and says when the last one was.
 fn clocked() -> (Work, Arc<AtomicU32>, Arc<AtomicU64>, Instant) {
     let (runs, last) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU64::new(0)));
-    let (own, when, begin) = (Arc::clone(&runs), Arc::clone(&last), Instant::now());
+    let (runs_clone, when, begin) = (Arc::clone(&runs), Arc::clone(&last), Instant::now());
     let work = Work::new(move |_: &Work| {
         when.store(begin.elapsed().as_nanos() as u64, Ordering::SeqCst);
-        own.fetch_add(1, Ordering::SeqCst);
+        runs_clone.fetch_add(1, Ordering::SeqCst);
     });
     (work, runs, last, begin)
 }
@@ -187,13 +187,13 @@ fn an_item_may_delay_itself_and_its_runs_do_not_overlap() {
     let runtime = runtime();
     let queue = Arc::new(queue_on(&runtime));
     let (inside, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let (own, count, again) = (Arc::clone(&inside), Arc::clone(&runs), Arc::clone(&queue));
+    let (inside_clone, count, again) = (Arc::clone(&inside), Arc::clone(&runs), Arc::clone(&queue));
     let work = Work::new(move |work: &Work| {
-        assert_eq!(own.fetch_add(1, Ordering::SeqCst), 0);
+        assert_eq!(inside_clone.fetch_add(1, Ordering::SeqCst), 0);
         assert!(again.queue_delayed(work, Duration::from_micros(50)), "not pending while it runs");
         // Its time comes while it runs.
         std::thread::sleep(Duration::from_micros(200));
-        own.fetch_sub(1, Ordering::SeqCst);
+        inside_clone.fetch_sub(1, Ordering::SeqCst);
         count.fetch_add(1, Ordering::SeqCst);
     });
     queue.queue(&work);
@@ -209,11 +209,11 @@ fn concurrent_delays_cancels_and_changes() {
     let (first, second) = (runtime(), runtime());
     let queues = [queue_on(&first), queue_on(&first), queue_on(&second)];
     let (inside, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let (own, count) = (Arc::clone(&inside), Arc::clone(&runs));
+    let (inside_clone, count) = (Arc::clone(&inside), Arc::clone(&runs));
     let work = Work::new(move |_: &Work| {
-        assert_eq!(own.fetch_add(1, Ordering::SeqCst), 0, "one execution at a time");
+        assert_eq!(inside_clone.fetch_add(1, Ordering::SeqCst), 0, "one execution at a time");
         count.fetch_add(1, Ordering::SeqCst);
-        own.fetch_sub(1, Ordering::SeqCst);
+        inside_clone.fetch_sub(1, Ordering::SeqCst);
     });
     common::from_all_sides(4000, |dice| {
         let queue = &queues[(dice >> 8) as usize % 3];

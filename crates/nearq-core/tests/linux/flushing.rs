@@ -99,10 +99,15 @@ fn an_item_cannot_wait_for_its_own_queue() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let (queue, other) = (queue(&runtime, 16), queue(&runtime, 16));
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let answers = queue.spawn(move || {
         assert_eq!((other.flush(), other.drain()), (Ok(()), Ok(())), "another one");
-        [own.flush(), own.drain(), block_on(own.flushed()), block_on(own.drained())]
+        [
+            queue_clone.flush(),
+            queue_clone.drain(),
+            block_on(queue_clone.flushed()),
+            block_on(queue_clone.drained()),
+        ]
     });
     for answer in answers.join().unwrap() {
         let Err(Error::Deadlock(text)) = answer else { panic!("{answer:?}") };

@@ -150,7 +150,7 @@ fn an_item_that_drops_its_last_handle_is_freed_after_its_execution() {
     let (inside, weak) = (Arc::clone(&own), Arc::downgrade(&queue));
     let (gone, wait) = mpsc::channel::<()>();
     let at_end = Arc::new(AtomicU32::new(0));
-    let seen = Arc::clone(&at_end);
+    let at_end_clone = Arc::clone(&at_end);
     let work = Work::new(move |work: &Work| {
         let _ = &told;
         // Until the test has dropped its handle.
@@ -158,7 +158,7 @@ fn an_item_that_drops_its_last_handle_is_freed_after_its_execution() {
         let queue = weak.upgrade().unwrap();
         assert!(queue.queue(work) && work.cancel());
         drop(inside.lock().unwrap().take());
-        seen.store(1, Ordering::SeqCst);
+        at_end_clone.store(1, Ordering::SeqCst);
     });
     *own.lock().unwrap() = Some(work.clone());
     assert!(queue.queue(&work));
@@ -174,9 +174,9 @@ fn an_item_that_drops_its_last_handle_is_freed_after_its_execution() {
 fn a_delayed_item_may_own_the_last_handle_of_its_queue() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("own").build().unwrap());
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let work = Work::new(move |_: &Work| {
-        let _ = &own;
+        let _ = &queue_clone;
     });
     assert!(queue.queue_delayed(&work, Duration::from_millis(50)));
     drop((work, queue));
@@ -302,17 +302,17 @@ fn a_scope_does_not_wait_for_payloads_that_it_discards() {
 /// Ends the runtime, or lets the last handle go, in a hook.
 fn in_a_hook(stop: bool, act: impl Fn(Runtime) + Send + Sync + 'static) -> Runtime {
     let slot: Arc<OnceLock<Mutex<Option<Runtime>>>> = Arc::default();
-    let own = Arc::clone(&slot);
+    let slot_clone = Arc::clone(&slot);
     let done = Arc::new(AtomicU32::new(0));
-    let told = Arc::clone(&done);
+    let done_clone = Arc::clone(&done);
     let hook = move |_: &nearq_core::inspect::WorkerInfo| {
-        while own.get().is_none() {
+        while slot_clone.get().is_none() {
             std::thread::sleep(Duration::from_micros(100));
         }
-        let taken = own.get().unwrap().lock().unwrap().take();
+        let taken = slot_clone.get().unwrap().lock().unwrap().take();
         if let Some(runtime) = taken {
             act(runtime);
-            told.store(1, Ordering::SeqCst);
+            done_clone.store(1, Ordering::SeqCst);
         }
     };
     let builder = Runtime::builder().idle_timeout(Duration::from_millis(20));
@@ -349,10 +349,10 @@ fn the_last_handle_may_be_dropped_in_a_hook() {
     let wait = Mutex::new(wait);
     let builder = Runtime::builder().idle_timeout(Duration::from_millis(20));
     let slot: Arc<Mutex<Option<Runtime>>> = Arc::default();
-    let own = Arc::clone(&slot);
+    let slot_clone = Arc::clone(&slot);
     let runtime = builder
         .on_worker_stop(move |_| {
-            let Some(runtime) = own.lock().unwrap().take() else { return };
+            let Some(runtime) = slot_clone.lock().unwrap().take() else { return };
             let _ = wait.lock().unwrap().recv();
             drop(runtime);
             sender.lock().unwrap().send(()).unwrap();
@@ -427,17 +427,17 @@ fn overflowing_the_handle_count_aborts_the_process() {
 #[test]
 fn a_rescuers_hook_may_drop_its_queue() {
     let slot: Arc<Mutex<Option<Workqueue>>> = Arc::default();
-    let own = Arc::clone(&slot);
+    let slot_clone = Arc::clone(&slot);
     let (done, over) = mpsc::channel();
     let done = Mutex::new(done);
     let hook = move |info: &nearq_core::inspect::WorkerInfo| {
         if !info.name.starts_with("nq/R-") {
             return;
         }
-        while own.lock().unwrap().is_none() {
+        while slot_clone.lock().unwrap().is_none() {
             std::thread::sleep(Duration::from_micros(100));
         }
-        let queue = own.lock().unwrap().take();
+        let queue = slot_clone.lock().unwrap().take();
         drop(queue);
         done.lock().unwrap().send(()).unwrap();
     };

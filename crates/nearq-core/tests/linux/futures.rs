@@ -69,9 +69,9 @@ async fn yield_now() {
 /// A future that waits for a signal, and has been polled.
 fn waiting(queue: &Workqueue) -> (Signal, JoinHandle<u32>) {
     let signal = Signal::default();
-    let own = signal.clone();
+    let signal_clone = signal.clone();
     let handle = queue.spawn_future(async move {
-        own.wait().await;
+        signal_clone.wait().await;
         7
     });
     eventually("it waits", || signal.is_waited_for());
@@ -84,10 +84,10 @@ fn futures_await_closures_and_each_other() {
     let queue = Arc::new(runtime.workqueue_builder("futures").build().unwrap());
     let _watchdog = watch(Some(&runtime));
     for round in 0..500_u64 {
-        let own = Arc::clone(&queue);
+        let queue_clone = Arc::clone(&queue);
         let handle = queue.spawn_future(async move {
-            let inner = own.spawn_future(async move { round + 1 });
-            let closure = own.spawn(move || round + 2);
+            let inner = queue_clone.spawn_future(async move { round + 1 });
+            let closure = queue_clone.spawn(move || round + 2);
             let sum = inner.await.unwrap() + closure.await.unwrap();
             yield_now().await;
             sum
@@ -110,11 +110,11 @@ fn dropped_handles_do_not_cancel_futures_and_nothing_leaks() {
     let _watchdog = watch(Some(&runtime));
     let tail = Arc::new(AtomicU32::new(0));
     for _ in 0..2000 {
-        let own = Arc::clone(&tail);
+        let tail_clone = Arc::clone(&tail);
         drop(queue.spawn_future(async move {
             yield_now().await;
-            own.fetch_add(1, Ordering::Relaxed);
-            own
+            tail_clone.fetch_add(1, Ordering::Relaxed);
+            tail_clone
         }));
     }
     eventually("all have run", || tail.load(Ordering::Relaxed) == 2000);
@@ -178,8 +178,8 @@ fn a_future_woken_by_many_threads_is_polled_by_one_at_a_time() {
         // This one's wakes each cause, or join, a poll that sees what was written.
         for number in 1..500 {
             end.store(number, Ordering::Relaxed);
-            let own = waker.clone();
-            own.wake();
+            let waker_clone = waker.clone();
+            waker_clone.wake();
             while seen.load(Ordering::Relaxed) < number {
                 std::thread::yield_now();
             }
@@ -270,10 +270,10 @@ fn futures_can_be_cancelled_in_each_state() {
     let _watchdog = watch(Some(&runtime));
     // It waits for a wake: a worker drops it.
     let tail = Arc::new(());
-    let own = Arc::clone(&tail);
+    let tail_clone = Arc::clone(&tail);
     let handle = queue.spawn_future(async move {
         std::future::pending::<()>().await;
-        drop(own);
+        drop(tail_clone);
     });
     std::thread::sleep(Duration::from_millis(5));
     assert!(handle.cancel());
@@ -282,12 +282,12 @@ fn futures_can_be_cancelled_in_each_state() {
     // It is being polled.
     let (begun, has_begun) = mpsc::channel();
     let (open, gate) = mpsc::channel::<()>();
-    let own = Arc::clone(&tail);
+    let tail_clone = Arc::clone(&tail);
     let handle = queue.spawn_future(async move {
         begun.send(()).unwrap();
         gate.recv().unwrap();
         std::future::pending::<()>().await;
-        drop(own);
+        drop(tail_clone);
     });
     has_begun.recv().unwrap();
     assert!(handle.cancel());
@@ -393,12 +393,12 @@ fn a_future_may_drop_its_own_queue() {
         let queue = runtime.workqueue_builder("own").build().unwrap();
         let (signal, sleeper) = waiting(&queue);
         let slot = Arc::new(Mutex::new(None::<Workqueue>));
-        let own = Arc::clone(&slot);
+        let slot_clone = Arc::clone(&slot);
         let go = Signal::default();
         let start = go.clone();
         let handle = queue.spawn_future(async move {
             start.wait().await;
-            let queue = own.lock().unwrap().take();
+            let queue = slot_clone.lock().unwrap().take();
             drop(queue);
             yield_now().await;
             5
@@ -506,12 +506,12 @@ fn a_destructor_may_wait_for_a_future_that_it_ends() {
     let mut next: Option<(Next, JoinHandle<()>)> = None;
     for _ in 0..100 {
         let slot = Arc::new(Slot::default());
-        let own = Arc::clone(&slot);
+        let slot_clone = Arc::clone(&slot);
         let mut waits =
             next.map(|(next, handle)| Waits(Some(next), Some(handle), Arc::clone(&joined)));
         let handle = queue.spawn_future(poll_fn(move |context| {
             let _ = &mut waits;
-            *own.waker.lock().unwrap() = Some(context.waker().clone());
+            *slot_clone.waker.lock().unwrap() = Some(context.waker().clone());
             Poll::Pending
         }));
         next = Some((Next { slot, wakes: true }, handle));

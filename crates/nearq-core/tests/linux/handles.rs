@@ -48,25 +48,25 @@ fn after_the_last_owner_is_dropped_a_handle_gets_its_closure_back() {
     assert!(handle.upgrade().is_none());
     let ended = Error::Ended { queue: "gone".to_owned() };
     let token = Arc::new(());
-    let own = Arc::clone(&token);
-    let refused = handle.try_spawn(move || Arc::strong_count(&own)).unwrap_err();
+    let token_clone = Arc::clone(&token);
+    let refused = handle.try_spawn(move || Arc::strong_count(&token_clone)).unwrap_err();
     assert_eq!(*refused.error(), ended);
     assert_eq!(refused.to_string(), ended.to_string());
     assert_eq!((refused.into_inner())(), 2, "the closure is whole");
     assert_eq!(Arc::strong_count(&token), 1);
 
-    let own = Arc::clone(&token);
-    let refused = handle.task().try_spawn_future(async move { drop(own) }).unwrap_err();
+    let token_clone = Arc::clone(&token);
+    let refused = handle.task().try_spawn_future(async move { drop(token_clone) }).unwrap_err();
     assert_eq!(Arc::strong_count(&token), 2);
     block_on(refused.into_inner());
     assert_eq!(Arc::strong_count(&token), 1);
 
     for future in [false, true] {
-        let own = Arc::clone(&token);
+        let token_clone = Arc::clone(&token);
         let refused = if future {
-            handle.spawn_future(async move { drop(own) })
+            handle.spawn_future(async move { drop(token_clone) })
         } else {
-            handle.spawn(move || drop(own))
+            handle.spawn(move || drop(token_clone))
         };
         assert_eq!(Arc::strong_count(&token), 1, "what is refused is dropped at once");
         assert!(refused.is_finished());

@@ -92,9 +92,9 @@ fn a_set_can_be_awaited_on_its_own_queue() {
     let queue = Arc::new(runtime.workqueue_builder("awaited").build().unwrap());
     let _watchdog = watch(Some(&runtime));
     for _ in 0..100 {
-        let own = Arc::clone(&queue);
+        let queue_clone = Arc::clone(&queue);
         let sum = queue.spawn_future(async move {
-            let mut set = own.join_set();
+            let mut set = queue_clone.join_set();
             for number in 1..=50_u32 {
                 set.spawn(move || number);
             }
@@ -116,9 +116,9 @@ fn a_set_can_be_joined_within_the_only_worker() {
         runtime.workqueue_builder("narrow").cpumask(CpuSet::single(first)).affinity_strict(true);
     let queue = Arc::new(queue.helping(false).build().unwrap());
     let _watchdog = watch(Some(&runtime));
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let handle = queue.spawn(move || {
-        let mut set = own.join_set();
+        let mut set = queue_clone.join_set();
         (0..20).for_each(|number| set.spawn(move || number));
         core::iter::from_fn(|| set.blocking_join_next()).map(Result::unwrap).sum::<u32>()
     });
@@ -132,10 +132,10 @@ fn cancelled_closures_are_dropped_immediately() {
     let _watchdog = watch(Some(&runtime));
     let (tail, ran) = (Arc::new(()), Arc::new(AtomicU32::new(0)));
     let spawn = || {
-        let (own, ran) = (Arc::clone(&tail), Arc::clone(&ran));
+        let (tail_clone, ran) = (Arc::clone(&tail), Arc::clone(&ran));
         queue.spawn(move || {
             ran.fetch_add(1, Ordering::Relaxed);
-            drop(own);
+            drop(tail_clone);
         })
     };
     let handles: Vec<_> = (0..100).map(|_| spawn()).collect();
@@ -165,8 +165,8 @@ fn a_cancel_races_with_the_start() {
     let mut cancelled = 0;
     const COUNT: u32 = 20_000;
     for round in 0..COUNT {
-        let own = Arc::clone(&ran);
-        let handle = queue.spawn(move || own.fetch_add(1, Ordering::Relaxed));
+        let ran_clone = Arc::clone(&ran);
+        let handle = queue.spawn(move || ran_clone.fetch_add(1, Ordering::Relaxed));
         for _ in 0..round % 300 {
             std::hint::spin_loop();
         }
@@ -202,7 +202,7 @@ fn a_set_cancels_members_that_have_not_started() {
     let (open, gate) = mpsc::channel::<()>();
     let (go, signal) = std::sync::mpsc::channel::<std::task::Waker>();
     let mut set = queue.join_set();
-    let own = Arc::clone(&ran);
+    let ran_clone = Arc::clone(&ran);
     let mut polls = 0;
     set.spawn_future(std::future::poll_fn(move |context| {
         polls += 1;
@@ -210,14 +210,14 @@ fn a_set_cancels_members_that_have_not_started() {
             go.send(context.waker().clone()).unwrap();
             return std::task::Poll::Pending;
         }
-        std::task::Poll::Ready(own.fetch_add(1000, Ordering::Relaxed))
+        std::task::Poll::Ready(ran_clone.fetch_add(1000, Ordering::Relaxed))
     }));
     let waker = signal.recv_timeout(PATIENCE).unwrap();
-    let own = Arc::clone(&ran);
+    let ran_clone = Arc::clone(&ran);
     set.spawn(move || {
         begun.send(()).unwrap();
         gate.recv().unwrap();
-        own.fetch_add(100, Ordering::Relaxed)
+        ran_clone.fetch_add(100, Ordering::Relaxed)
     });
     has_begun.recv_timeout(PATIENCE).unwrap();
     for number in 0..50 {
@@ -240,18 +240,18 @@ fn a_scope_within_an_item_of_a_queue_that_runs_one_at_a_time() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("one").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let order = queue
         .spawn(move || {
             let order = std::sync::Mutex::new(Vec::new());
-            own.scope(|scope| {
-                let (own, order) = (&own, &order);
+            queue_clone.scope(|scope| {
+                let (queue_clone, order) = (&queue_clone, &order);
                 for number in 0..20 {
                     scope.spawn(move || {
                         order.lock().unwrap().push(number);
                         if number == 5 {
                             // Deeper, and more of the outer one.
-                            own.scope(|inner| {
+                            queue_clone.scope(|inner| {
                                 inner.spawn(|| order.lock().unwrap().push(100));
                                 inner.spawn(|| order.lock().unwrap().push(101));
                             });
@@ -278,9 +278,9 @@ fn scopes_within_items_that_use_up_max_active() {
         let count = Arc::new(AtomicU32::new(0));
         let mut set = queue.join_set();
         for _ in 0..6 {
-            let (own, count) = (Arc::clone(&queue), Arc::clone(&count));
+            let (queue_clone, count) = (Arc::clone(&queue), Arc::clone(&count));
             set.spawn(move || {
-                own.scope(|scope| {
+                queue_clone.scope(|scope| {
                     for _ in 0..10 {
                         scope.spawn(|| {
                             count.fetch_add(1, Ordering::Relaxed);
@@ -301,14 +301,14 @@ fn an_item_that_keeps_entering_scopes_uses_bounded_memory() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("endless").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let (sender, receiver) = mpsc::channel();
     let work = Work::new(move |_: &Work| {
         let mut sum = 0_u32;
         for _ in 0..5000 {
-            own.scope(|scope| scope.spawn(|| sum += 1));
+            queue_clone.scope(|scope| scope.spawn(|| sum += 1));
         }
-        sender.send((sum, own.inactive())).unwrap();
+        sender.send((sum, queue_clone.inactive())).unwrap();
     });
     queue.queue(&work);
     let (sum, left) = receiver.recv_timeout(PATIENCE).unwrap();
@@ -321,10 +321,10 @@ fn a_panic_in_a_scope_within_an_item_is_counted_and_propagated() {
     let runtime = runtime();
     let queue = Arc::new(runtime.workqueue_builder("panics").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let error = queue
         .spawn(move || {
-            own.scope(|scope| {
+            queue_clone.scope(|scope| {
                 scope.spawn(|| std::thread::sleep(Duration::from_millis(1)));
                 scope.spawn(|| panic!("on purpose: within"));
             });

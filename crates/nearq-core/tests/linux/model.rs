@@ -127,20 +127,20 @@ struct Known {
 
 fn item(queues: &Queues) -> (Work, Arc<Known>) {
     let known = Arc::new(Known::default());
-    let (own, queues) = (Arc::clone(&known), Arc::clone(queues));
+    let (known_clone, queues) = (Arc::clone(&known), Arc::clone(queues));
     let work = Work::new(move |work: &Work| {
-        assert!(!own.inside.swap(true, Ordering::AcqRel), "two executions at once");
-        own.runs.fetch_add(1, Ordering::SeqCst);
-        let again = own.again.swap(0, Ordering::SeqCst);
+        assert!(!known_clone.inside.swap(true, Ordering::AcqRel), "two executions at once");
+        known_clone.runs.fetch_add(1, Ordering::SeqCst);
+        let again = known_clone.again.swap(0, Ordering::SeqCst);
         if again != 0 {
             // Counted first: the execution may be over before we count.
-            own.queued.fetch_add(1, Ordering::SeqCst);
+            known_clone.queued.fetch_add(1, Ordering::SeqCst);
             let queue = Arc::clone(&queues.lock().unwrap()[again as usize - 1]);
             if !queue.queue(work) {
-                own.queued.fetch_sub(1, Ordering::SeqCst);
+                known_clone.queued.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        own.inside.store(false, Ordering::Release);
+        known_clone.inside.store(false, Ordering::Release);
     });
     (work, known)
 }

@@ -87,11 +87,11 @@ fn the_function_may_drop_the_last_handle_of_its_own_item() {
     let queue = runtime.workqueue_builder("last").build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let slot: Arc<std::sync::Mutex<Option<Work>>> = Arc::default();
-    let own = Arc::clone(&slot);
+    let slot_clone = Arc::clone(&slot);
     let tail = Arc::new(());
     let captured = Arc::clone(&tail);
     let work = Work::new(move |_: &Work| {
-        drop(own.lock().unwrap().take());
+        drop(slot_clone.lock().unwrap().take());
         sender.send(Arc::strong_count(&captured)).unwrap();
     });
     let mut guard = slot.lock().unwrap();
@@ -252,11 +252,11 @@ fn dropping_a_queue_from_its_own_item_does_not_wait_for_itself() {
     let runtime = runtime();
     let queue: Workqueue = runtime.workqueue_builder("self").build().unwrap();
     let slot = Arc::new(std::sync::Mutex::new(None));
-    let own = Arc::clone(&slot);
+    let slot_clone = Arc::clone(&slot);
     let (sender, receiver) = mpsc::channel();
     let mut guard = slot.lock().unwrap();
     drop(queue.spawn(move || {
-        drop(own.lock().unwrap().take());
+        drop(slot_clone.lock().unwrap().take());
         sender.send(()).unwrap();
     }));
     *guard = Some(queue);

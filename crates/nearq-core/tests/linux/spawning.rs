@@ -49,8 +49,8 @@ fn writes_of_the_closure_are_visible_after_the_join() {
     let _watchdog = watch(Some(queue.runtime()));
     for round in 0..2000 {
         let word = Arc::new(AtomicU64::new(0));
-        let own = Arc::clone(&word);
-        let handle = queue.spawn(move || own.store(round, Ordering::Relaxed));
+        let word_clone = Arc::clone(&word);
+        let handle = queue.spawn(move || word_clone.store(round, Ordering::Relaxed));
         handle.join().unwrap();
         assert_eq!(word.load(Ordering::Relaxed), round);
     }
@@ -62,10 +62,10 @@ fn dropped_handles_do_not_cancel_closures_and_nothing_leaks() {
     let _watchdog = watch(Some(queue.runtime()));
     let tail = Arc::new(AtomicU64::new(0));
     for number in 0..5000 {
-        let own = Arc::clone(&tail);
+        let tail_clone = Arc::clone(&tail);
         let handle = queue.spawn(move || {
-            own.fetch_add(1, Ordering::Relaxed);
-            own
+            tail_clone.fetch_add(1, Ordering::Relaxed);
+            tail_clone
         });
         if number % 3 == 0 {
             while !handle.is_finished() {
@@ -152,17 +152,18 @@ fn joining_within_the_only_worker() {
         if depth == 0 {
             return 0;
         }
-        let own = Arc::clone(queue);
-        queue.spawn(move || deep(&own, depth - 1)).join().unwrap() + 1
+        let queue_clone = Arc::clone(queue);
+        queue.spawn(move || deep(&queue_clone, depth - 1)).join().unwrap() + 1
     }
     for _ in 0..20 {
         assert_eq!(deep(&queue, 8), 8);
     }
     // And with others that wait beside it.
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let sum: u32 = queue
         .spawn(move || {
-            let handles: Vec<_> = (0..10_u32).map(|number| own.spawn(move || number)).collect();
+            let handles: Vec<_> =
+                (0..10_u32).map(|number| queue_clone.spawn(move || number)).collect();
             handles.into_iter().map(|handle| handle.join().unwrap()).sum()
         })
         .join()
@@ -352,12 +353,12 @@ fn joining_a_task_that_the_joiner_prevents_from_starting_is_an_error() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     let queue = Arc::new(runtime.workqueue_builder("ordered").ordered().build().unwrap());
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let (inner, outcome) = queue
         .spawn(move || {
             let ran = Arc::new(AtomicU32::new(0));
             let runs = Arc::clone(&ran);
-            let handle = own.spawn(move || runs.fetch_add(1, Ordering::SeqCst));
+            let handle = queue_clone.spawn(move || runs.fetch_add(1, Ordering::SeqCst));
             (ran, handle.join().map(drop))
         })
         .join()
@@ -369,9 +370,9 @@ fn joining_a_task_that_the_joiner_prevents_from_starting_is_an_error() {
     assert_eq!(inner.load(Ordering::SeqCst), 1);
 
     // The set gives out each of them, and comes to its end.
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let ended = queue.spawn(move || {
-        let mut set = own.join_set();
+        let mut set = queue_clone.join_set();
         (0..3).for_each(|number| set.spawn(move || number));
         let mut deadlocks = 0;
         while let Some(result) = set.blocking_join_next() {
@@ -385,10 +386,10 @@ fn joining_a_task_that_the_joiner_prevents_from_starting_is_an_error() {
     let two = Arc::new(runtime.workqueue_builder("two").max_active(2).build().unwrap());
     let ready = Arc::new(std::sync::Barrier::new(2));
     let both = [(); 2].map(|()| {
-        let (own, ready) = (Arc::clone(&two), Arc::clone(&ready));
+        let (queue_clone, ready) = (Arc::clone(&two), Arc::clone(&ready));
         two.spawn(move || {
             ready.wait();
-            let handle = own.spawn(|| 7);
+            let handle = queue_clone.spawn(|| 7);
             ready.wait();
             handle.join()
         })

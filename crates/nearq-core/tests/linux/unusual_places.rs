@@ -69,8 +69,8 @@ fn a_workers_thread_local_cannot_shut_its_runtime_down() {
     let runtime = ends_soon();
     let queue = runtime.workqueue_builder("keeps").build().unwrap();
     let (sender, receiver) = mpsc::channel();
-    let own = runtime.clone();
-    let shuts = OnDrop(move || sender.send(own.shutdown(PATIENCE).is_err()).unwrap());
+    let runtime_clone = runtime.clone();
+    let shuts = OnDrop(move || sender.send(runtime_clone.shutdown(PATIENCE).is_err()).unwrap());
     keep_in_a_worker(&queue, shuts);
     assert!(receiver.recv_timeout(PATIENCE).unwrap(), "it would wait for itself");
     assert_eq!(queue.spawn(|| 7).join().unwrap(), 7, "nothing has happened");
@@ -86,13 +86,13 @@ fn a_wake_does_not_wait_for_workers() {
     let place = Place::default();
     let (begun, has_begun) = mpsc::channel();
     let (go, may_go) = mpsc::channel::<()>();
-    let own = Arc::clone(&place);
+    let place_clone = Arc::clone(&place);
     drop(queue.spawn_future(async move {
         let _guard = OnDrop(move || {
             begun.send(()).unwrap();
             may_go.recv().unwrap();
         });
-        Sleep(own).await;
+        Sleep(place_clone).await;
     }));
     queue.flush().unwrap();
     // An item keeps the drop of the queue waiting, while the gate is closed.
@@ -129,7 +129,7 @@ fn a_destructor_may_join_a_set_whose_future_it_ends() {
     let mut set = Some(set);
     let (sender, receiver) = mpsc::channel();
     for at in (0..DEPTH).rev() {
-        let (own, next) = (Arc::clone(&places[at]), Arc::clone(&places[at + 1]));
+        let (at_clone, next) = (Arc::clone(&places[at]), Arc::clone(&places[at + 1]));
         let mut waits = set.take();
         let sender = sender.clone();
         drop(queue.spawn_future(async move {
@@ -140,7 +140,7 @@ fn a_destructor_may_join_a_set_whose_future_it_ends() {
                     sender.send(set.blocking_join_next().unwrap().is_err()).unwrap();
                 }
             });
-            Sleep(own).await;
+            Sleep(at_clone).await;
         }));
     }
     queue.flush().unwrap();
@@ -172,12 +172,12 @@ fn the_drop_of_an_empty_queue_does_not_wait_for_a_worker() {
     let runtime = Runtime::builder().thread_limit(1).build().unwrap();
     let queue = runtime.workqueue_builder("outer").build().unwrap();
     let (sender, receiver) = mpsc::channel();
-    let own = runtime.clone();
+    let runtime_clone = runtime.clone();
     queue.spawn(move || {
-        let inner = own.workqueue_builder("inner").build().unwrap();
+        let inner = runtime_clone.workqueue_builder("inner").build().unwrap();
         inner.set_max_active(5).unwrap();
         drop(inner);
-        let inner = own.workqueue_builder("inner").build().unwrap();
+        let inner = runtime_clone.workqueue_builder("inner").build().unwrap();
         inner.drain().unwrap();
         drop(inner);
         sender.send(()).unwrap();
@@ -195,11 +195,11 @@ fn a_destructor_run_by_a_deadline_may_wait_for_another_deadline() {
     let inside = barrier.clone();
     let holder = limited.spawn(move || inside.wait());
     let (sender, receiver) = mpsc::channel();
-    let own = Arc::clone(&other);
+    let other_clone = Arc::clone(&other);
     let waits = OnDrop(move || {
         let (come, has_come) = mpsc::channel();
         let work = Work::new(move |_: &Work| come.send(()).unwrap());
-        own.queue_delayed(&work, Duration::from_millis(1));
+        other_clone.queue_delayed(&work, Duration::from_millis(1));
         sender.send(has_come.recv_timeout(PATIENCE).is_ok()).unwrap();
     });
     let work = Work::new(move |_: &Work| {
@@ -261,11 +261,11 @@ fn queues_dropped_by_their_items_are_freed_although_workers_are_busy() {
     }
     for _ in 0..200 {
         let queue = Arc::new(runtime.workqueue_builder("once").build().unwrap());
-        let own = Arc::clone(&queue);
+        let queue_clone = Arc::clone(&queue);
         let (end, may_end) = mpsc::channel::<()>();
         queue.spawn(move || {
             let _ = may_end.recv();
-            drop(own);
+            drop(queue_clone);
         });
         drop((queue, end));
     }

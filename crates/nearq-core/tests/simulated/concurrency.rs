@@ -367,9 +367,9 @@ fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration
             queue.queue(work);
         }
         Sim::sleep(us(5_000));
-        let own = runtime.clone();
+        let runtime_clone = runtime.clone();
         let begin = Sim::now();
-        drop(queue.spawn(move || long(&own)));
+        drop(queue.spawn(move || long(&runtime_clone)));
         let behind: Vec<_> = (0..31).map(|_| queue.spawn(|| ())).collect();
         while !behind.iter().all(nearq_core::JoinHandle::is_finished) {
             Sim::sleep(us(100));

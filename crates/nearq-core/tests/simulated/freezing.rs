@@ -74,16 +74,16 @@ fn an_item_of_a_freezable_queue_cannot_freeze_and_others_can() {
         let runtime = runtime();
         let (queue, other) =
             (freezable(&runtime, "own"), runtime.workqueue_builder("other").build().unwrap());
-        let own = runtime.clone();
-        let error = queue.spawn(move || own.freeze()).join().unwrap().unwrap_err();
+        let runtime_clone = runtime.clone();
+        let error = queue.spawn(move || runtime_clone.freeze()).join().unwrap().unwrap_err();
         assert!(matches!(error, Error::Deadlock(_)));
         assert!(error.to_string().contains("freezable"), "{error}");
         assert!(!runtime.is_frozen());
-        let own = runtime.clone();
-        other.spawn(move || own.freeze()).join().unwrap().unwrap();
+        let runtime_clone = runtime.clone();
+        other.spawn(move || runtime_clone.freeze()).join().unwrap().unwrap();
         assert!(runtime.is_frozen());
-        let own = runtime.clone();
-        other.spawn(move || own.thaw()).join().unwrap();
+        let runtime_clone = runtime.clone();
+        other.spawn(move || runtime_clone.thaw()).join().unwrap();
         queue.spawn(|| {}).join().unwrap();
     });
     outcome.expect();
@@ -189,14 +189,14 @@ fn an_item_may_wait_for_items_that_a_thaw_admits() {
             let runtime = runtime();
             let builder = runtime.workqueue_builder("own").freezable().max_active(3);
             let queue = Arc::new(builder.build().expect("can be done"));
-            let (own, frozen) = (Arc::clone(&queue), runtime.clone());
+            let (queue_clone, frozen) = (Arc::clone(&queue), runtime.clone());
             let waiter = queue.spawn(move || {
                 while !frozen.is_frozen() {
                     Sim::sleep(Duration::from_millis(1));
                 }
                 // What the limit will be counts, also where it changes meanwhile.
-                own.set_max_active(limit).unwrap();
-                wait(&own)
+                queue_clone.set_max_active(limit).unwrap();
+                wait(&queue_clone)
             });
             let freezes = runtime.clone();
             let freezer = Sim::spawn(ThreadSpec::default(), move || freezes.freeze().unwrap());

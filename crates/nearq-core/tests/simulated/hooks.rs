@@ -93,10 +93,10 @@ fn another_worker_is_started_while_the_first_is_in_its_start_hook() {
 fn a_start_hook_may_wait_for_an_item_of_its_own_pool() {
     let took = simulate("core:1", 1, || {
         let slot: Arc<OnceLock<Workqueue<Sim>>> = Arc::default();
-        let own = Arc::clone(&slot);
+        let slot_clone = Arc::clone(&slot);
         let runtime = builder(move |number| {
             if number == 0 {
-                own.get().expect("is set").spawn(|| ()).join().expect("no panic");
+                slot_clone.get().expect("is set").spawn(|| ()).join().expect("no panic");
             }
         });
         let runtime = runtime.build().expect("is known");
@@ -133,10 +133,10 @@ fn slow_start_hooks_add_at_most_one_thread_to_the_number_of_cpus() {
 fn a_stall_names_start_hooks_that_do_not_return() {
     let told: Vec<Stall> = simulate("core:2", 1, || {
         let told = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
-        let own = Arc::clone(&told);
+        let told_clone = Arc::clone(&told);
         let runtime = builder(|_| Sim::sleep(LONG))
             .stall_after(ms(200))
-            .on_stall(move |stall| own.lock().push(stall.clone()));
+            .on_stall(move |stall| told_clone.lock().push(stall.clone()));
         let runtime = runtime.build().expect("is known");
         one_item(&queue(&runtime));
         core::mem::take(&mut *told.lock())

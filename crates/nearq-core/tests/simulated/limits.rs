@@ -267,12 +267,12 @@ fn a_set_can_be_joined_once_max_active_is_raised() {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let queue =
             Arc::new(runtime.workqueue_builder("set").max_active(1).build().expect("is known"));
-        let own = Arc::clone(&queue);
+        let queue_clone = Arc::clone(&queue);
         let joiner = queue.spawn(move || {
-            let mut set = own.join_set();
+            let mut set = queue_clone.join_set();
             (0..4).for_each(|number| set.spawn(move || number));
             assert!(matches!(set.blocking_join_next(), Some(Err(JoinError::Deadlock))));
-            own.set_max_active(2).expect("can be done");
+            queue_clone.set_max_active(2).expect("can be done");
             let rest: Vec<u32> = core::iter::from_fn(|| set.blocking_join_next()?.ok()).collect();
             (rest, set.len())
         });

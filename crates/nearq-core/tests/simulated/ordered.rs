@@ -189,9 +189,9 @@ fn rejecting_all_members_of_a_set_takes_linear_time() {
             let queue =
                 runtime.workqueue_builder("ordered").ordered().build().expect("can be done");
             let queue = Arc::new(queue);
-            let own = Arc::clone(&queue);
+            let queue_clone = Arc::clone(&queue);
             let joiner = queue.spawn(move || {
-                let mut set = own.join_set();
+                let mut set = queue_clone.join_set();
                 (0..members).for_each(|number| set.spawn(move || number));
                 let results = core::iter::from_fn(|| set.blocking_join_next());
                 results.filter(|result| matches!(result, Err(JoinError::Deadlock))).count() as u64

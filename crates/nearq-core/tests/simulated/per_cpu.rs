@@ -112,9 +112,9 @@ fn only_queues_of_equal_nice_values_share_cpu_pools() {
         for queue in queues.iter().chain([&strict]) {
             for cpu in 0..2 {
                 let ran = Arc::new(Mutex::<_, Sim>::new_in(None));
-                let seen = Arc::clone(&ran);
+                let ran_clone = Arc::clone(&ran);
                 let work =
-                    Work::new_in(move |_: &Work<Sim>| *seen.lock() = Some(Sim::current_cpu()));
+                    Work::new_in(move |_: &Work<Sim>| *ran_clone.lock() = Some(Sim::current_cpu()));
                 queue.queue_on(cpu, &work).unwrap();
                 Sim::sleep(Duration::from_millis(1));
                 assert_eq!(*ran.lock(), Some(cpu));
@@ -134,11 +134,11 @@ fn only_queues_of_equal_nice_values_share_cpu_pools() {
 #[test]
 fn workers_are_named_after_their_cpu() {
     let names = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let told = Arc::clone(&names);
+    let names_clone = Arc::clone(&names);
     Simulation::new(machine("core:3"), 3)
         .run(move || {
             let runtime = Runtime::<Sim>::builder_in()
-                .on_worker_start(move |info| told.lock().unwrap().push(info.name.clone()))
+                .on_worker_start(move |info| names_clone.lock().unwrap().push(info.name.clone()))
                 .build()
                 .unwrap();
             let queue = queue(&runtime);

@@ -168,17 +168,17 @@ fn a_waiting_thread_is_notified_of_a_later_refusal() {
         let (other, ran) =
             (Runtime::<Sim>::builder_in().build(), Arc::new(Mutex::<_, Sim>::new_in(false)));
         let others = other.expect("known").workqueue_builder("other").build().expect("can be done");
-        let seen = Arc::clone(&ran);
+        let ran_clone = Arc::clone(&ran);
         let handle = others.spawn(move || {
-            while !*seen.lock() {
+            while !*ran_clone.lock() {
                 Sim::sleep(Duration::from_millis(10));
             }
         });
         let waiting = Sim::spawn(ThreadSpec::default(), move || handle.join().expect("no panic"));
         Sim::sleep(Duration::from_millis(10));
         refuse(true);
-        let own = Arc::clone(&ran);
-        drop(queue.spawn(move || *own.lock() = true));
+        let ran_clone = Arc::clone(&ran);
+        drop(queue.spawn(move || *ran_clone.lock() = true));
         // In a way that the runtime does not know of.
         while !*ran.lock() {
             Sim::sleep(Duration::from_millis(10));
@@ -194,10 +194,10 @@ fn an_idle_worker_retries_for_another_pool() {
         queue.spawn(|| {}).join().expect("no panic");
         refuse(true);
         let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
-        let own = Arc::clone(&ran);
+        let ran_clone = Arc::clone(&ran);
         let runtime = queue.runtime();
         let favoured = runtime.workqueue_builder("favoured").nice(-5).build().expect("can be done");
-        drop(favoured.spawn(move || *own.lock() = true));
+        drop(favoured.spawn(move || *ran_clone.lock() = true));
         while !*ran.lock() {
             Sim::sleep(Duration::from_millis(10));
         }

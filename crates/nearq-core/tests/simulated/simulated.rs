@@ -221,8 +221,8 @@ fn an_item_runs_although_threads_are_refused_when_it_is_queued() {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
             let queue = runtime.workqueue_builder("refused").build().expect("can be done");
             let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
-            let own = Arc::clone(&ran);
-            let handle = queue.spawn(move || *own.lock() = true);
+            let ran_clone = Arc::clone(&ran);
+            let handle = queue.spawn(move || *ran_clone.lock() = true);
             // Looks, and does not help: a join, another item or a question could be what gets it going.
             let deadline = Sim::now() + Duration::from_secs(1);
             while !*ran.lock() && Sim::now() < deadline {

@@ -61,9 +61,9 @@ fn an_item_with_a_home_runs_there_wherever_it_is_queued() {
             let queue = Arc::new(queue(&runtime));
             let home = Home::on_in(&runtime, 1).expect("there is one");
             let ran = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
-            let (issuers_queue, seen) = (Arc::clone(&queue), Arc::clone(&ran));
+            let (issuers_queue, ran_clone) = (Arc::clone(&queue), Arc::clone(&ran));
             on_cpu(0, move || {
-                let note = move || seen.lock().push(node(Sim::current_cpu()));
+                let note = move || ran_clone.lock().push(node(Sim::current_cpu()));
                 let work = Work::new_in({
                     let note = note.clone();
                     move |_: &Work<Sim>| note()
@@ -162,15 +162,15 @@ fn helpers_take_items_without_a_home_from_pools_with_homed_items() {
         let home = Home::on_in(&runtime, 0).expect("there is one");
         let begin = Sim::now();
         let nodes = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
-        let (issuers_queue, seen) = (Arc::clone(&queue), Arc::clone(&nodes));
+        let (issuers_queue, nodes_clone) = (Arc::clone(&queue), Arc::clone(&nodes));
         on_cpu(0, move || {
             for _ in 0..6 {
                 drop(issuers_queue.task().home(&home).spawn(|| compute(Duration::from_millis(8))));
             }
             for _ in 0..4 {
-                let seen = Arc::clone(&seen);
+                let nodes_clone = Arc::clone(&nodes_clone);
                 drop(issuers_queue.spawn(move || {
-                    seen.lock().push(node(Sim::current_cpu()));
+                    nodes_clone.lock().push(node(Sim::current_cpu()));
                     compute(Duration::from_millis(8));
                 }));
             }

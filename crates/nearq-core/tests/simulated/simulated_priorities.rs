@@ -43,11 +43,11 @@ fn from_queueing_to_start(
         let queue = queue.build().expect("can be done");
         let times = Arc::new(Mutex::<Vec<Duration>, Sim>::new_in(Vec::new()));
         for _ in 0..100 {
-            let (queued, told) = (Sim::now(), Arc::clone(&times));
+            let (queued, times_clone) = (Sim::now(), Arc::clone(&times));
             let work = Work::<Sim>::new_in(move |_: &Work<Sim>| {
                 let took = Sim::now() - queued;
                 compute(item);
-                told.lock().push(took);
+                times_clone.lock().push(took);
             });
             assert!(queue.queue_on(1, &work).expect("there is the CPU"));
             work.flush().expect("not from within it");

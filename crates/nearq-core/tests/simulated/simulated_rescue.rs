@@ -276,8 +276,8 @@ fn held_back_and_delayed_items_of_every_queue_kind_are_rescued() {
             assert!(wait_for(&handles, Duration::from_secs(1)), "{name}: {:?}", queue.limits());
             queue.flush().expect("from outside");
             let runs = Arc::new(Mutex::<_, Sim>::new_in(Vec::<Instant>::new()));
-            let own = Arc::clone(&runs);
-            let work = Work::<Sim>::new_in(move |_: &Work<Sim>| own.lock().push(Sim::now()));
+            let runs_clone = Arc::clone(&runs);
+            let work = Work::<Sim>::new_in(move |_: &Work<Sim>| runs_clone.lock().push(Sim::now()));
             let begin = Sim::now();
             assert!(queue.queue_delayed(&work, Duration::from_millis(70)));
             Sim::sleep(Duration::from_millis(100));
@@ -319,9 +319,9 @@ fn a_rescued_item_behaves_like_any_other_item() {
         let second = Arc::new(build(runtime.workqueue_builder("second")));
         refuse_threads();
         // It waits for one of another rescued queue; it may not wait for its own queue; its panic is its joiner's.
-        let (own, other) = (Arc::clone(&first), Arc::clone(&second));
+        let (first_clone, other) = (Arc::clone(&first), Arc::clone(&second));
         let joined = first.spawn(move || {
-            own.flush().expect_err("it would wait for itself");
+            first_clone.flush().expect_err("it would wait for itself");
             other.spawn(|| 5).join().expect("no panic")
         });
         assert_eq!(joined.join().expect("no panic"), 5);
@@ -383,9 +383,9 @@ fn a_queue_may_be_dropped_by_its_own_item_in_its_rescuer() {
             let queue = build(runtime.workqueue_builder("dropped"));
             refuse_threads();
             let slot = Arc::new(Mutex::<_, Sim>::new_in(None));
-            let own = Arc::clone(&slot);
+            let slot_clone = Arc::clone(&slot);
             let handle = queue.spawn(move || {
-                let queue = own.lock().take();
+                let queue = slot_clone.lock().take();
                 drop(queue);
             });
             *slot.lock() = Some(queue);
@@ -482,12 +482,12 @@ fn a_shutdown_while_the_timer_cannot_be_started() {
             let queue = Arc::new(runtime.workqueue_builder("delayed").build().unwrap());
             refuse_threads();
             let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
-            let (own, delays) = (Arc::clone(&queue), work.clone());
+            let (queue_clone, delays) = (Arc::clone(&queue), work.clone());
             Sim::stop_faults();
             let spec = nearq_platform::ThreadSpec { name: "delays".into(), ..Default::default() };
             let thread = Sim::spawn(spec, move || {
                 refuse_threads();
-                own.queue_delayed(&delays, Duration::from_secs(1));
+                queue_clone.queue_delayed(&delays, Duration::from_secs(1));
             })
             .expect("threads can be started");
             // In the middle of its tries, which take some 80 ms.

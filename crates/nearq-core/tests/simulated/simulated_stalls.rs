@@ -100,9 +100,9 @@ fn a_stall_is_reported_once_per_period() {
 fn a_callback_that_panics_is_called_again() {
     let outcome = simulation(1).run(|| {
         let told = told();
-        let own = Arc::clone(&told);
+        let told_clone = Arc::clone(&told);
         let runtime = builder(&told).on_stall(move |stall| {
-            own.lock().push((Sim::now(), stall.clone()));
+            told_clone.lock().push((Sim::now(), stall.clone()));
             std::panic::resume_unwind(Box::new("of the callback"));
         });
         let runtime = runtime.build().expect("is known");
@@ -184,8 +184,10 @@ fn a_stall_names_workers_that_announced_blocking() {
         let runtime = builder(&told).build().expect("is known");
         let queue = runtime.workqueue_builder("said").build().expect("can be done");
         let handles = [(); 3].map(|()| {
-            let own = runtime.clone();
-            queue.spawn(move || own.block_in_place(|| Sim::sleep(Duration::from_millis(80))))
+            let runtime_clone = runtime.clone();
+            queue.spawn(move || {
+                runtime_clone.block_in_place(|| Sim::sleep(Duration::from_millis(80)))
+            })
         });
         for handle in handles {
             handle.join().expect("no panic");

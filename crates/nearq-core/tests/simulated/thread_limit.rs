@@ -147,10 +147,10 @@ fn another_worker_is_retired_if_a_stop_hook_is_slow() {
 fn a_stall_names_the_limit_and_the_threads_of_each_pool() {
     let told: Vec<Stall> = simulate("core:2", 1, || {
         let told = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
-        let own = Arc::clone(&told);
+        let told_clone = Arc::clone(&told);
         let runtime = limited(3)
             .stall_after(ms(100))
-            .on_stall(move |stall| own.lock().push(stall.clone()))
+            .on_stall(move |stall| told_clone.lock().push(stall.clone()))
             .build()
             .expect("is known");
         let queues = [0, 5, 10].map(|nice| of_nice(&runtime, nice));

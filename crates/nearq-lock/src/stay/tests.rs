@@ -170,11 +170,11 @@ fn a_thread_jumps_out_of_the_wait_for_a_mutex() {
 fn one_thread_jumps_and_one_waits(preemptions: usize, mode: Mode, later: bool) {
     check_jumps(preemptions, mode, &[Event::Contended], move |scene, jumps| {
         let jumped = Arc::new(Count::new(0));
-        let theirs = Arc::clone(&jumped);
+        let jumped_clone = Arc::clone(&jumped);
         scene.mutex.lock();
         let hasty = spawn(2, scene, move |scene| {
             let jumped = scene.use_or_jump() == Became::Jumped;
-            theirs.store(u32::from(jumped), Ordering::Relaxed);
+            jumped_clone.store(u32::from(jumped), Ordering::Relaxed);
         });
         let other = spawn(0, scene, Scene::use_mutex);
         if later {
@@ -209,11 +209,11 @@ fn threads_behind_a_jumping_thread_get_the_mutex_long() {
 /// A thread with the given urgency, which takes or jumps; whether it jumped, once it has ended.
 fn one_in_haste(scene: &Arc<Scene>, urgency: u32) -> (JoinHandle, Arc<Count>) {
     let jumped = Arc::new(Count::new(0));
-    let theirs = Arc::clone(&jumped);
+    let jumped_clone = Arc::clone(&jumped);
     let hasty = spawn(2, scene, move |scene| {
         Loom::set_urgency(urgency);
         let jumped = scene.take_or_jump() == Became::Jumped;
-        theirs.store(u32::from(jumped), Ordering::Relaxed);
+        jumped_clone.store(u32::from(jumped), Ordering::Relaxed);
     });
     (hasty, jumped)
 }

@@ -60,10 +60,10 @@ fn threads_without_a_record_wait_on_the_word() {
         assert_eq!(after.in_turn, before.in_turn, "{mode:?}: nobody has a place in a queue");
         // A deadline is kept, and a thread that gives up leaves nothing behind.
         let guard = mutex.lock();
-        let theirs = Arc::clone(&mutex);
+        let mutex_clone = Arc::clone(&mutex);
         let gives_up = move || {
             let began = Linux::now();
-            assert!(theirs.try_lock_for(Duration::from_millis(5)).is_none());
+            assert!(mutex_clone.try_lock_for(Duration::from_millis(5)).is_none());
             assert!(Linux::now() - began >= Duration::from_millis(5));
         };
         let thread = Linux::spawn(ThreadSpec::default(), gives_up);

@@ -14,10 +14,10 @@ use crate::alone;
 /// Runs `main` to its end on a thread of its own.
 fn elsewhere(main: impl FnOnce() + Send + 'static) {
     let done = Arc::new(Mutex::new(false));
-    let told = Arc::clone(&done);
+    let done_clone = Arc::clone(&done);
     let main = move || {
         main();
-        *told.lock() = true;
+        *done_clone.lock() = true;
     };
     Linux::join(Linux::spawn(ThreadSpec::default(), main).expect("a thread can be created"));
     assert!(*done.lock(), "it failed there, see above");

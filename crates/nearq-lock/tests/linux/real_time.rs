@@ -88,10 +88,10 @@ fn the_most_urgent_thread_locks_next() {
         let threads: Vec<_> = [10, 11, 12, 13, 50, 14]
             .map(|priority| {
                 let (shared, who) = (Arc::clone(&order), Arc::new(Mutex::<_>::new(None)));
-                let told = Arc::clone(&who);
+                let who_clone = Arc::clone(&who);
                 let thread = spawn(move || {
                     assert!(become_urgent(priority));
-                    *told.lock() = Some(Linux::current_thread());
+                    *who_clone.lock() = Some(Linux::current_thread());
                     shared.lock().push(priority);
                 });
                 // Asleep for good: it waits for nothing else once it has set `who`.
@@ -206,20 +206,20 @@ fn a_waiting_thread_keeps_its_deadline_period() {
     let mutex = Arc::new(Mutex::<()>::new(()));
     let at = Arc::new(Cell::new(0));
     let guard = mutex.lock();
-    let (shared, its) = (Arc::clone(&mutex), Arc::clone(&at));
+    let (shared, at_clone) = (Arc::clone(&mutex), Arc::clone(&at));
     let thread = spawn(move || {
         if !become_periodic(Duration::from_millis(200), PERIOD) {
             let how = "run the tests as root, with all CPUs of the machine";
             skipped("a thread of SCHED_DEADLINE", "refused", how);
-            its.store(2, Ordering::Release);
+            at_clone.store(2, Ordering::Release);
             return;
         }
-        its.store(1, Ordering::Release);
+        at_clone.store(1, Ordering::Release);
         let began = Linux::now();
         drop(shared.lock());
         let waited = Linux::now() - began;
         println!("waited for {waited:?}");
-        its.store(if waited < PERIOD / 2 { 3 } else { 4 }, Ordering::Release);
+        at_clone.store(if waited < PERIOD / 2 { 3 } else { 4 }, Ordering::Release);
     });
     while at.load(Ordering::Acquire) == 0 {
         Linux::yield_now();

@@ -40,8 +40,9 @@ fn snapshots_of_contended_mutexes_are_consistent() {
                 rounds as u64
             };
             let rounds = Arc::new(Mutex::new(0));
-            let theirs = Arc::clone(&rounds);
-            let spawned = Linux::spawn(ThreadSpec::default(), move || *theirs.lock() = main());
+            let rounds_clone = Arc::clone(&rounds);
+            let spawned =
+                Linux::spawn(ThreadSpec::default(), move || *rounds_clone.lock() = main());
             (spawned.expect("a few threads can be created"), rounds)
         })
         .collect();

@@ -100,10 +100,10 @@ fn releasing_another_threads_mutex_panics() {
     check(2, 2, |_| {
         let mutex = Arc::new(RawMutex::<Loom>::new_in());
         mutex.lock();
-        let theirs = Arc::clone(&mutex);
+        let mutex_clone = Arc::clone(&mutex);
         let other = Loom::spawn(ThreadSpec::default(), move || {
             // SAFETY: none: the panic that is expected comes before anything is done.
-            unsafe { theirs.unlock() };
+            unsafe { mutex_clone.unlock() };
         });
         Loom::join(other.expect("the model spawns"));
     });

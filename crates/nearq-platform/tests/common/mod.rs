@@ -97,11 +97,11 @@ pub struct Sleeper {
 impl Sleeper {
     pub fn start(spec: ThreadSpec) -> Self {
         let parker = Arc::new(Parker::new());
-        let its = Arc::clone(&parker);
+        let parker_clone = Arc::clone(&parker);
         let (tell, told) = Letter::pair();
         let handle = Linux::spawn(spec, move || {
             tell.send(Linux::current_thread());
-            assert!(its.park(None));
+            assert!(parker_clone.park(None));
         })
         .expect("a thread can be started");
         let thread = told.receive();

@@ -176,10 +176,10 @@ fn writes_of_a_joined_thread_are_visible() {
     for _ in 0..=ROUNDS / 200 {
         let cell =
             Arc::new(PingPong { turns: [Parker::new(), Parker::new()], count: UnsafeCell::new(0) });
-        let its = Arc::clone(&cell);
+        let cell_clone = Arc::clone(&cell);
         let handle = Linux::spawn(ThreadSpec::default(), move || {
             // SAFETY: validity: the cell lives. Aliasing and thread: the other thread waits for our end.
-            unsafe { *its.count.get() = 7 };
+            unsafe { *cell_clone.count.get() = 7 };
         })
         .unwrap();
         Linux::join(handle);

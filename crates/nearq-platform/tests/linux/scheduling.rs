@@ -156,12 +156,12 @@ fn a_working_thread_is_runnable() {
     assert_eq!(Linux::run_state(Linux::current_thread()), Ok(RunState::Runnable));
 
     let stop = Arc::new(AtomicBool::new(false));
-    let its = Arc::clone(&stop);
+    let stop_clone = Arc::clone(&stop);
     let (tell, told) = Letter::pair();
     let name = "a) S (b".to_owned();
     let handle = Linux::spawn(ThreadSpec { name, ..ThreadSpec::default() }, move || {
         tell.send(Linux::current_thread());
-        while !its.load(Ordering::Relaxed) {
+        while !stop_clone.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
     })

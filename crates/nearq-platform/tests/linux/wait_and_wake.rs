@@ -111,9 +111,10 @@ fn waking_an_unmapped_word_is_harmless() {
 #[test]
 fn a_spinner_sees_the_change() {
     let word = Arc::new(AtomicU32::new(0));
-    let its = Arc::clone(&word);
+    let word_clone = Arc::clone(&word);
     let handle =
-        Linux::spawn(ThreadSpec::default(), move || its.store(1, Ordering::Relaxed)).unwrap();
+        Linux::spawn(ThreadSpec::default(), move || word_clone.store(1, Ordering::Relaxed))
+            .unwrap();
     let end = Linux::now() + PATIENCE;
     while !Linux::wait_until_changed(&word, 0, 1000) {
         assert!(Linux::now() < end);
@@ -137,11 +138,11 @@ fn a_signal_ends_a_wait_as_a_spurious_wake_up() {
 
     let word = Arc::new(AtomicU32::new(0));
     let outcome = Arc::new(AtomicUsize::new(usize::MAX));
-    let (its, told) = (Arc::clone(&word), Arc::clone(&outcome));
+    let (word_clone, outcome_clone) = (Arc::clone(&word), Arc::clone(&outcome));
     // A thread of `std`: those of the platform block the signal.
     let sleeper = std::thread::spawn(move || {
-        let end = Linux::wait(&its, 0, Some(Linux::now() + PATIENCE));
-        told.store(usize::from(end == Wait::Woken), Ordering::Relaxed);
+        let end = Linux::wait(&word_clone, 0, Some(Linux::now() + PATIENCE));
+        outcome_clone.store(usize::from(end == Wait::Woken), Ordering::Relaxed);
     });
     use std::os::unix::thread::JoinHandleExt;
     eventually("the wait ends", || {

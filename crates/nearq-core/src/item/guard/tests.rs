@@ -31,16 +31,16 @@ impl Known {
 
     /// An item that counts its executions, and calls `inside` in each with its number.
     fn item_that(&self, inside: impl Fn(&Work<Loom>, u32) + Send + 'static) -> Work<Loom> {
-        let own = self.clone();
+        let this = self.clone();
         let tail = Tail(Arc::clone(&self.freed));
         // The model watches it: two executions at once, or one that does not see the other, are reported.
         let mut runs = 0;
         Work::new_in(move |work: &Work<Loom>| {
             let _ = &tail;
             runs += 1;
-            own.begun.store(runs, Ordering::SeqCst);
+            this.begun.store(runs, Ordering::SeqCst);
             inside(work, runs);
-            own.ended.store(runs, Ordering::SeqCst);
+            this.ended.store(runs, Ordering::SeqCst);
         })
     }
 
@@ -318,10 +318,10 @@ fn an_item_that_queues_itself_cannot_escape() {
         let known = Known::new();
         let queue = Arc::downgrade(&stub.queue);
         let queued = counted();
-        let own = Arc::clone(&queued);
+        let queued_clone = Arc::clone(&queued);
         let work = known.item_that(move |work, run| {
             // Not for ever, or the model would not end.
-            add(&own, run < 3 && queue.upgrade().expect("alive").queue(work.item()));
+            add(&queued_clone, run < 3 && queue.upgrade().expect("alive").queue(work.item()));
         });
         stub.issue(&work);
         let over = counted();

@@ -33,10 +33,10 @@ impl Subject {
         let stub = Stub::new(max_active, 2);
         stub.queue.inner().timer.do_without_thread();
         let (runs, frees) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let (own, tail) = (Arc::clone(&runs), Tail(Arc::clone(&frees)));
+        let (runs_clone, tail) = (Arc::clone(&runs), Tail(Arc::clone(&frees)));
         let work = Work::new_in(move |_: &Work<Loom>| {
             let _ = &tail;
-            own.fetch_add(1, Ordering::SeqCst);
+            runs_clone.fetch_add(1, Ordering::SeqCst);
         });
         Subject { stub, runs, frees, work }
     }

@@ -20,9 +20,9 @@ type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 /// An item that counts its executions.
 fn counting() -> (Arc<AtomicU32>, Work<Loom>) {
     let runs = Arc::new(AtomicU32::new(0));
-    let own = Arc::clone(&runs);
+    let runs_clone = Arc::clone(&runs);
     let count = move |_: &Work<Loom>| {
-        own.fetch_add(1, Ordering::Relaxed);
+        runs_clone.fetch_add(1, Ordering::Relaxed);
     };
     (runs, Work::new_in(count))
 }

@@ -167,9 +167,9 @@ mod models {
     }
 
     fn counting(runs: &Arc<AtomicU32>) -> Work<Loom> {
-        let own = Arc::clone(runs);
+        let runs_clone = Arc::clone(runs);
         Work::new_in(move |_: &Work<Loom>| {
-            own.fetch_add(1, Ordering::Relaxed);
+            runs_clone.fetch_add(1, Ordering::Relaxed);
         })
     }
 

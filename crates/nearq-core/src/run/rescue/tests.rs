@@ -185,11 +185,15 @@ mod modelled {
             let worker =
                 inner.services.workers.add(|index| Worker::rescuer(index, pool)).expect("room");
             rescuer.worker.store(core::ptr::from_ref(worker).cast_mut(), Ordering::Release);
-            let (own, weak, index) = (Arc::clone(&rescuer), Arc::downgrade(&inside), worker.index);
+            let (rescuer_clone, weak, index) =
+                (Arc::clone(&rescuer), Arc::downgrade(&inside), worker.index);
             let handle = runtime.clone();
             let thread = spawn(move || {
                 let inner = handle.inner();
-                assert_eq!(live(inner, &own, &weak, inner.services.workers.get(index)), Ran::Here);
+                assert_eq!(
+                    live(inner, &rescuer_clone, &weak, inner.services.workers.get(index)),
+                    Ran::Here
+                );
             });
             Stub { queue: Workqueue::of(Arc::clone(&inside)), inside, rescuer, thread, runtime }
         }

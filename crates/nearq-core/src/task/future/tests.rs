@@ -394,8 +394,8 @@ fn woken_late_and_often() {
     assert_eq!(drops(&shared), 1);
     // After the end, and after the handle.
     waker.wake_by_ref();
-    let own = waker.clone();
-    own.wake();
+    let waker_clone = waker.clone();
+    waker_clone.wake();
     assert!(queue.inbox.is_empty());
     drop(shared.waker.lock().take());
     assert_eq!(Arc::strong_count(&shared), 1);
@@ -457,9 +457,9 @@ fn cancelled_before_between_and_after_polls() {
 fn a_future_cancelled_by_its_own_poll_discards_its_result() {
     let queue = StandInQueue::<Linux>::new();
     let slot = Arc::new(std::sync::OnceLock::<JoinHandle<u32, Linux>>::new());
-    let own = Arc::clone(&slot);
+    let slot_clone = Arc::clone(&slot);
     let handle = spawn_on(&queue, async move {
-        assert!(own.get().expect("set before it runs").cancel());
+        assert!(slot_clone.get().expect("set before it runs").cancel());
         7
     });
     slot.set(handle).unwrap();
@@ -511,12 +511,12 @@ fn a_wake_after_the_queue_was_closed_ends_the_future_in_the_wakers_thread() {
     assert!(handle.join().unwrap_err().is_cancelled());
     // While it is polled: the poll's own waker, from outside.
     let queue = StandInQueue::<Linux>::new();
-    let own = Arc::clone(&queue);
+    let queue_clone = Arc::clone(&queue);
     let mut polls = 0;
     let future = core::future::poll_fn(move |context| {
         polls += 1;
         assert_eq!(polls, 1, "it is not polled again");
-        own.close();
+        queue_clone.close();
         context.waker().wake_by_ref();
         context.waker().wake_by_ref();
         Poll::<()>::Pending
@@ -543,8 +543,8 @@ fn a_future_without_wakers_and_handle_is_freed() {
     assert_eq!(drops(&shared), 1);
     // A result that is never taken.
     let tail = Arc::new(());
-    let own = Arc::clone(&tail);
-    drop(spawn_on(&queue, async move { own }));
+    let tail_clone = Arc::clone(&tail);
+    drop(spawn_on(&queue, async move { tail_clone }));
     queue.run_out();
     assert_eq!((Arc::strong_count(&tail), Arc::strong_count(&queue)), (1, 1));
 }

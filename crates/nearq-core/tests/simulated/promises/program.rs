@@ -129,18 +129,18 @@ impl Program {
         log: &Arc<Mutex<Vec<Who>>>,
     ) -> (Work<Sim>, Arc<Shared>) {
         let shared = Shared::new(true);
-        let (own, log) = (Arc::clone(&shared), Arc::clone(log));
+        let (shared_clone, log) = (Arc::clone(&shared), Arc::clone(log));
         let work = Work::new_in(move |work: &Work<Sim>| {
-            assert_eq!(own.inside.swap(1, Ordering::SeqCst), 0, "two executions at once");
-            own.runs.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(shared_clone.inside.swap(1, Ordering::SeqCst), 0, "two executions at once");
+            shared_clone.runs.fetch_add(1, Ordering::SeqCst);
             log.lock().expect("never poisoned").push(Who::Item(number));
-            own.pass();
-            let again = own.again.swap(0, Ordering::SeqCst) as usize;
+            shared_clone.pass();
+            let again = shared_clone.again.swap(0, Ordering::SeqCst) as usize;
             if again != 0 {
                 let queue = queues[again - 1].upgrade().expect("the program has it");
                 let _ = queue.try_queue(work);
             }
-            own.inside.store(0, Ordering::SeqCst);
+            shared_clone.inside.store(0, Ordering::SeqCst);
         });
         (work, shared)
     }
@@ -154,8 +154,8 @@ impl Program {
         call: impl FnOnce() -> bool + Send + 'static,
     ) {
         let returned = Arc::new(Plain::new(0));
-        let own = Arc::clone(&returned);
-        let main = move || own.store(said(call()), Ordering::SeqCst);
+        let returned_clone = Arc::clone(&returned);
+        let main = move || returned_clone.store(said(call()), Ordering::SeqCst);
         self.threads.push(Sim::spawn(ThreadSpec::default(), main).expect("room"));
         self.waiters.push(Waiter { what, returned, expected, until });
     }
@@ -355,10 +355,10 @@ impl Program {
             return;
         }
         let shared = Shared::new(false);
-        let (own, log) = (Arc::clone(&shared), Arc::clone(&self.started));
+        let (shared_clone, log) = (Arc::clone(&shared), Arc::clone(&self.started));
         let handle = self.queues[queue].try_spawn(move || {
             log.lock().expect("never poisoned").push(Who::Spawned(number));
-            own.pass();
+            shared_clone.pass();
             number
         });
         assert_eq!(handle.is_err(), self.model.queues[queue].drainers > 0);

@@ -111,9 +111,9 @@ fn waiters_are_notified_in_arrival_order() {
     let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new(), Mutex::new(0)));
     let threads: Vec<_> = (0..THREADS)
         .map(|index| {
-            let theirs = Arc::clone(&shared);
+            let shared_clone = Arc::clone(&shared);
             let thread = spawn(move || {
-                let (order, condvar, waiting) = &*theirs;
+                let (order, condvar, waiting) = &*shared_clone;
                 let mut order = order.lock();
                 *waiting.lock() += 1;
                 condvar.wait(&mut order);

@@ -196,7 +196,7 @@ fn a_waiter_is_moved_while_another_thread_queues_up_long() {
 fn a_deadline_expires_during_a_notification() {
     for mode in MODES {
         let outcomes = Arc::new([Count::new(0), Count::new(0)]);
-        let seen = Arc::clone(&outcomes);
+        let outcomes_clone = Arc::clone(&outcomes);
         check(3, mode, &[Event::Moved], move |scene| {
             let waiter = spawn(2, scene, |scene| {
                 Loom::set_deadlines_come(true);
@@ -209,7 +209,7 @@ fn a_deadline_expires_during_a_notification() {
             Loom::join(waiter);
             let guard = scene.value.lock();
             assert_eq!(Scene::get(&guard), 2 + u32::from(notified));
-            seen[usize::from(notified)].fetch_add(1, Ordering::Relaxed);
+            outcomes_clone[usize::from(notified)].fetch_add(1, Ordering::Relaxed);
         });
         // Enough runs have each outcome: the model has not become smaller because the checker considers a step independent of another.
         for count in &*outcomes {

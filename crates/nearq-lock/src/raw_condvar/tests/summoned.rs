@@ -167,22 +167,22 @@ fn a_waiter_that_is_called_away_wakes_up() {
 /// It takes what it is given, unless it was called away before it was notified; then it has taken nothing.
 fn one_waiter_is_called_away_and_one_is_notified(preemptions: usize, runs: Option<usize>) {
     let outcomes = Arc::new([Count::new(0), Count::new(0)]);
-    let seen = Arc::clone(&outcomes);
+    let outcomes_clone = Arc::clone(&outcomes);
     modelled::check_first(runs, preemptions, &[Event::Moved], move || {
         let scene = Scene::new();
         let other = spawn(&scene, Scene::take);
         let became = Arc::new(Count::new(0));
-        let theirs = Arc::clone(&became);
+        let became_clone = Arc::clone(&became);
         let waiter = spawn(&scene, move |scene| {
             let took = scene.take_unless_called() == Became::Took;
             // Relaxed, here and below: ordered by the end of the thread.
-            theirs.store(u32::from(took), Ordering::Relaxed);
+            became_clone.store(u32::from(took), Ordering::Relaxed);
         });
         scene.give();
         scene.call();
         Loom::join(waiter);
         let took = became.load(Ordering::Relaxed);
-        seen[took as usize].fetch_add(1, Ordering::Relaxed);
+        outcomes_clone[took as usize].fetch_add(1, Ordering::Relaxed);
         if took == 1 {
             scene.give();
         }

@@ -207,7 +207,7 @@ fn an_urgent_thread_may_take_a_reserved_mutex() {
     mutex.change_word(|word| word | RESERVED | number << crate::word::TAIL_SHIFT);
     assert!(!mutex.try_lock() && !mutex.try_lock_for(Duration::from_millis(1)));
     let taken = Arc::new(<Linux as LockPlatform>::AtomicU32::new(0));
-    let (shared, its) = (Arc::clone(&mutex), Arc::clone(&taken));
+    let (shared, taken_clone) = (Arc::clone(&mutex), Arc::clone(&taken));
     let thread = Linux::spawn(ThreadSpec::default(), move || {
         let priority = 1;
         // SAFETY: the parameter is an integer of the caller.
@@ -218,7 +218,7 @@ fn an_urgent_thread_may_take_a_reserved_mutex() {
             [RawMutex::try_lock, |mutex: &RawMutex| mutex.try_lock_for(Duration::from_mins(1))]
         {
             if take(&shared) {
-                its.fetch_add(1, Ordering::Relaxed);
+                taken_clone.fetch_add(1, Ordering::Relaxed);
                 // SAFETY: just taken.
                 unsafe { shared.unlock() };
             }

@@ -307,7 +307,7 @@ fn fair_unlocks() {
 #[test]
 fn a_reserved_mutex_is_tried_while_another_thread_queues_up() {
     let outcomes = Arc::new([Count::new(0), Count::new(0)]);
-    let seen = Arc::clone(&outcomes);
+    let outcomes_clone = Arc::clone(&outcomes);
     check(3, Mode::Numa, &[Event::Turn, Event::Across], move || {
         let mutex = new();
         mutex.raw().bind_for_test();
@@ -315,7 +315,7 @@ fn a_reserved_mutex_is_tried_while_another_thread_queues_up() {
         let other = on_cpu(2, &mutex, increment);
         let tried = mutex.try_lock().map(|guard| add(&guard)).is_some();
         Loom::join(other);
-        seen[usize::from(tried)].fetch_add(1, Ordering::Relaxed);
+        outcomes_clone[usize::from(tried)].fetch_add(1, Ordering::Relaxed);
         end(mutex, 1 + u32::from(tried), 2, 1);
     });
     for count in &*outcomes {
