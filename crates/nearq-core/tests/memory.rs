@@ -157,8 +157,8 @@ fn a_future_allocates_once_and_its_wakes_never() {
                     return Poll::Ready(());
                 }
                 left -= 1;
-                let own = context.waker().clone();
-                own.wake();
+                let waker = context.waker().clone();
+                waker.wake();
                 context.waker().wake_by_ref();
                 Poll::Pending
             });

@@ -81,10 +81,10 @@ fn free_mutexes_need_little_extra_memory() {
             .collect();
         threads.into_iter().for_each(Linux::join);
         queue_up_in_vain(&mutexes);
-        let own = size_of_val(&*mutexes) as isize;
-        assert_eq!(own, 4 * MUTEXES as isize);
-        let beside = BYTES.load(Ordering::Relaxed) - before - own;
-        println!("{mode:?}: {beside} bytes beside {own}");
-        assert!(beside < 1 << 20, "{mode:?}: {beside} bytes beside {own}");
+        let mutex_bytes = size_of_val(&*mutexes) as isize;
+        assert_eq!(mutex_bytes, 4 * MUTEXES as isize);
+        let beside = BYTES.load(Ordering::Relaxed) - before - mutex_bytes;
+        println!("{mode:?}: {beside} bytes beside {mutex_bytes}");
+        assert!(beside < 1 << 20, "{mode:?}: {beside} bytes beside {mutex_bytes}");
     }
 }

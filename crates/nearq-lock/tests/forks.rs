@@ -165,14 +165,15 @@ fn fork_while_each_holds_one() {
         let panics = |misuse: &dyn Fn()| {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(misuse)).is_err()
         };
-        let knows_own = panics(&|| drop(mutexes.0.lock()));
+        let own_is_reported = panics(&|| drop(mutexes.0.lock()));
         // SAFETY: the thread of which this one is a copy took it, and has forgotten the guard.
         unsafe { mutexes.0.force_unlock() };
         // SAFETY: none: the panic that is expected comes before anything is done.
-        let knows_others = panics(&|| unsafe { mutexes.1.force_unlock() });
+        let others_is_reported = panics(&|| unsafe { mutexes.1.force_unlock() });
         // SAFETY: this is the only thread, and it has no guard.
         unsafe { mutexes.1.renew(7) };
-        let right = knows_own && knows_others && *mutexes.0.lock() + *mutexes.1.lock() == 7;
+        let right =
+            own_is_reported && others_is_reported && *mutexes.0.lock() + *mutexes.1.lock() == 7;
         // SAFETY: ends the child without running what the parent registered.
         unsafe { _exit(i32::from(!right)) };
     }

@@ -141,9 +141,9 @@ fn torture() {
         workers = Worker::join_ended(workers);
         while workers.len() < count {
             started += 1;
-            let mut own = Chance::new(seed, started);
-            let rounds = 50 + own.below(1500);
-            workers.push(Worker::start(&scene, rounds, own));
+            let mut chance = Chance::new(seed, started);
+            let rounds = 50 + chance.below(1500);
+            workers.push(Worker::start(&scene, rounds, chance));
         }
         *scene.watched.lock() = workers.iter().map(|worker| Arc::clone(&worker.watched)).collect();
         tormentor.get_or_insert_with(|| {

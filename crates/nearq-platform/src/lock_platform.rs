@@ -50,8 +50,8 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// Keeps the CPU busy for about as long as `looks` looks of [`wait_until_changed`](Self::wait_until_changed) take,
     /// without looking at anything: for a thread that has lost a race for a word and lets others go first.
     #[inline]
-    fn pause(looks: u32) {
-        for _ in 0..looks {
+    fn pause(reads: u32) {
+        for _ in 0..reads {
             core::hint::spin_loop();
         }
     }

@@ -20,12 +20,12 @@ impl Said {
 
     /// Whether the caller is the first to warn of this cause; notes that it was warned of.
     pub fn is_first(&self, cause: &str) -> bool {
-        let own = hash(cause);
+        let hashed = hash(cause);
         for entry in &self.0 {
             // Relaxed: nothing is published with the value.
-            match entry.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed) {
+            match entry.compare_exchange(0, hashed, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
-                Err(known) if known == own => return false,
+                Err(known) if known == hashed => return false,
                 Err(_) => {}
             }
         }

@@ -71,9 +71,9 @@ fn the_environment_sets_weights_and_bad_values_are_warned_of() {
         (outcome.warnings.concat(), outcome.expect())
     };
     assert_eq!(step("imbalance=2000, imbalance_step=7"), (String::new(), Some(7)));
-    for (text, says) in [("imbalance", "NAME=NUMBER"), ("imbalance=0", "imbalance"), ("x=1", "x")] {
+    for (text, name) in [("imbalance", "NAME=NUMBER"), ("imbalance=0", "imbalance"), ("x=1", "x")] {
         let (warning, step) = step(text);
-        assert!(warning.contains("NEARQ_HOME_WEIGHTS") && warning.contains(says), "{warning}");
+        assert!(warning.contains("NEARQ_HOME_WEIGHTS") && warning.contains(name), "{warning}");
         assert_eq!(step, Some(500), "it counts as not set");
     }
 }

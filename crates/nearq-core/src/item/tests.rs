@@ -142,8 +142,8 @@ pub(crate) fn aborts(test: &str, part: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         return part();
     }
-    let own = std::env::current_exe().expect("it has a path");
-    let mut command = std::process::Command::new(own);
+    let program = std::env::current_exe().expect("it has a path");
+    let mut command = std::process::Command::new(program);
     let output = command.args([test, "--exact", "--nocapture"]).env(CHILD, "1").output();
     let output = output.expect("it can be started");
     let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
@@ -199,10 +199,10 @@ fn each_claim_causes_one_push_and_one_execution() {
         let count = Arc::clone(&runs);
         // The model watches the function's memory: two executions at once, or in an order that the second does
         // not see, are reported.
-        let mut own = 0;
+        let mut executions = 0;
         let work = Work::<Loom>::new_in(move |_: &Work<Loom>| {
-            own += 1;
-            count.store(own, Ordering::Relaxed);
+            executions += 1;
+            count.store(executions, Ordering::Relaxed);
         });
         let claims = Arc::new(AtomicU32::new(0));
         let queuers = [(); 2].map(|()| {
@@ -228,9 +228,9 @@ fn each_claim_causes_one_push_and_one_execution() {
 fn writes_before_a_queueing_are_visible_to_the_execution() {
     model(3, || {
         let list = TestList::new();
-        let said = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
-        let heard = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
-        let (from, to) = (said.clone(), heard.clone());
+        let written = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+        let read = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+        let (from, to) = (written.clone(), read.clone());
         let work = Work::<Loom>::new_in(move |_: &Work<Loom>| {
             for (from, to) in from.iter().zip(&to) {
                 // The largest number that any execution saw.
@@ -239,9 +239,10 @@ fn writes_before_a_queueing_are_visible_to_the_execution() {
             }
         });
         let queuers = [0, 1].map(|number| {
-            let (list, work, said) = (Arc::clone(&list), work.clone(), Arc::clone(&said[number]));
+            let (list, work, written) =
+                (Arc::clone(&list), work.clone(), Arc::clone(&written[number]));
             spawn(move || {
-                said.store(1, Ordering::Relaxed);
+                written.store(1, Ordering::Relaxed);
                 list.queue(&work);
             })
         });
@@ -249,7 +250,7 @@ fn writes_before_a_queueing_are_visible_to_the_execution() {
         queuers.into_iter().for_each(Loom::join);
         list.run_out();
         // Whatever the queueings answered: an execution came after each of them.
-        assert_eq!(heard.map(|word| word.load(Ordering::Relaxed)), [1, 1]);
+        assert_eq!(read.map(|word| word.load(Ordering::Relaxed)), [1, 1]);
     });
 }
 

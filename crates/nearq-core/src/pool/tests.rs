@@ -21,15 +21,15 @@ fn one_asleep(pool: &Pool<Loom>) -> &Worker<Loom> {
     asleep
 }
 
-fn one_pushes_while(comes_or_goes: fn(&Pool<Loom>, bool)) {
+fn push_while(change: fn(&Pool<Loom>, bool)) {
     model(3, move || {
         let stub = Stub::new(8, 1);
         let pool = stub.pool_of(0);
         let asleep = one_asleep(pool);
-        comes_or_goes(pool, true);
+        change(pool, true);
         let work = idle();
         let issuer = stub.issuer(&work);
-        comes_or_goes(pool, false);
+        change(pool, false);
         let seen = pool.has_work();
         Loom::join(issuer);
         assert!(seen || !asleep.is_idle(), "nobody comes for the item");
@@ -40,16 +40,16 @@ fn one_pushes_while(comes_or_goes: fn(&Pool<Loom>, bool)) {
 
 #[test]
 fn a_push_while_a_worker_stops_running_short_items() {
-    one_pushes_while(Pool::change_short_runners);
+    push_while(Pool::change_short_runners);
 }
 
 #[test]
 fn a_push_while_a_worker_releases_its_place() {
-    one_pushes_while(|pool, comes| {
+    push_while(|pool, more| {
         // Enough for the whole pool.
         (0..pool.max_running())
-            .take(if comes { usize::MAX } else { 1 })
-            .for_each(|_| pool.change_awake(comes));
+            .take(if more { usize::MAX } else { 1 })
+            .for_each(|_| pool.change_awake(more));
     });
 }
 

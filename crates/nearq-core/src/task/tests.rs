@@ -435,14 +435,15 @@ mod modelled {
                 execute(item);
             });
             let answer = Arc::new(AtomicU32::new(0));
-            let said = Arc::clone(&answer);
-            let canceller = spawn(move || said.store(u32::from(other.cancel()), Ordering::Relaxed));
-            let own = handle.cancel();
+            let answer_clone = Arc::clone(&answer);
+            let canceller =
+                spawn(move || answer_clone.store(u32::from(other.cancel()), Ordering::Relaxed));
+            let cancelled = handle.cancel();
             Loom::join(canceller);
             Loom::join(worker);
             let handle = Arc::into_inner(handle).expect("the other one has ended");
-            assert_eq!(handle.join().is_err(), own);
-            assert_eq!(answer.load(Ordering::Relaxed) == 1, own, "both know the same");
+            assert_eq!(handle.join().is_err(), cancelled);
+            assert_eq!(answer.load(Ordering::Relaxed) == 1, cancelled, "both know the same");
             desk.check();
         });
     }

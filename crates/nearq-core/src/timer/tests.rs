@@ -31,7 +31,7 @@ struct Probe<P: Platform> {
     held: P::AtomicU32,
     released: P::AtomicU32,
     /// When it was last notified.
-    told: P::AtomicU64,
+    expired_at: P::AtomicU64,
     /// How often it arms itself again when it is notified, and how many nanoseconds later.
     again: P::AtomicU32,
     period: P::AtomicU64,
@@ -60,7 +60,7 @@ unsafe fn expire<P: Platform>(node: NonNull<TimerNode<P>>) -> Option<Foreign> {
     let floor = probe.floor.load(Ordering::SeqCst);
     assert!(now >= floor, "told at {now}, {} ns too early", floor - now);
     assert!(probe.timer.is_current());
-    probe.told.store(now, Ordering::Relaxed);
+    probe.expired_at.store(now, Ordering::Relaxed);
     probe.expired.fetch_add(1, Ordering::SeqCst);
     let again = probe.again.load(Ordering::Relaxed);
     if again > 0 {
@@ -106,7 +106,7 @@ impl<P: Platform> Owner<P> {
             dropped: zero(),
             held: zero(),
             released: zero(),
-            told: P::AtomicU64::new(0),
+            expired_at: P::AtomicU64::new(0),
             again: zero(),
             period: P::AtomicU64::new(0),
             timer: Arc::clone(timer),
@@ -138,9 +138,9 @@ impl<P: Platform> Owner<P> {
         probe.accepted.fetch_add(u32::from(armed.hold != Hold::Refused), Ordering::Relaxed);
         probe.refused.fetch_add(u32::from(armed.hold == Hold::Refused), Ordering::Relaxed);
         // Those before this one have been delivered or never will be; none is on its way, as when the timer's thread was preempted.
-        let came_to =
+        let accounted =
             probe.prevented.load(Ordering::Relaxed) + probe.expired.load(Ordering::SeqCst);
-        if probe.accepted.load(Ordering::Relaxed) <= came_to + 1 {
+        if probe.accepted.load(Ordering::Relaxed) <= accounted + 1 {
             probe.floor.store(deadline_nanos, Ordering::SeqCst);
         }
         armed
@@ -190,17 +190,17 @@ impl<P: Platform> Owner<P> {
         ]
         .map(|count| count.load(Ordering::SeqCst));
         assert_eq!(held, released, "each hold is released once");
-        let came_to = prevented + expired + dropped;
+        let accounted = prevented + expired + dropped;
         assert!(
-            (accepted..=accepted + refused).contains(&came_to),
+            (accepted..=accepted + refused).contains(&accounted),
             "{accepted} deadlines accepted, {refused} refused; {prevented} prevented, {expired} expired, {dropped} dropped"
         );
         assert!(!self.0.node.is_armed());
         // `release` counts before it lets go.
-        let mut looks = 0;
+        let mut checks = 0;
         while Arc::strong_count(&self.0) > 1 {
-            assert!(looks < 10_000, "the timer has not let go");
-            looks += 1;
+            assert!(checks < 10_000, "the timer has not let go");
+            checks += 1;
             P::sleep(Duration::from_millis(1));
         }
     }

@@ -102,7 +102,7 @@ fn a_worker_shows_its_item_and_the_items_description() {
     let _watchdog = watch(Some(&runtime));
     let queue = runtime.workqueue_builder("shown").build().unwrap();
     set_description("not a worker: nothing happens");
-    let ((said, hear), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+    let ((sender, receiver), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
     let mut first = true;
     let work = Work::new(move |_: &Work| {
         if first {
@@ -110,11 +110,11 @@ fn a_worker_shows_its_item_and_the_items_description() {
             set_description("writing ä block of five thousand bytes");
         }
         first = false;
-        said.send(Linux::thread_id(Linux::current_thread())).unwrap();
+        sender.send(Linux::thread_id(Linux::current_thread())).unwrap();
         gate.recv_timeout(PATIENCE).unwrap();
     });
     queue.queue(&work);
-    let thread = hear.recv_timeout(PATIENCE).unwrap();
+    let thread = receiver.recv_timeout(PATIENCE).unwrap();
     // Cut to 31 bytes.
     let worker = doing(&runtime, "writing ä block of five thousa").expect("cut");
     assert!(!worker.sleeping);
@@ -129,7 +129,7 @@ fn a_worker_shows_its_item_and_the_items_description() {
         runtime.workers().iter().all(|w| w.sleeping && w.function.is_none())
     });
     queue.queue(&work);
-    hear.recv_timeout(PATIENCE).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
     assert!(
         runtime.workers().iter().all(|worker| worker.description.is_empty()),
         "of the last execution"
@@ -184,12 +184,12 @@ fn statistics_are_plausible() {
         drop(queue.spawn(|| std::panic::resume_unwind(Box::new("on purpose: counted"))));
     }
     let (go, gate) = mpsc::channel::<()>();
-    let ((said, hear), gate) = (mpsc::channel(), Arc::new(Mutex::new(gate)));
+    let ((sender, receiver), gate) = (mpsc::channel(), Arc::new(Mutex::new(gate)));
     let waits = queue.spawn(move || {
-        said.send(()).unwrap();
+        sender.send(()).unwrap();
         gate.lock().unwrap().recv_timeout(PATIENCE).unwrap();
     });
-    hear.recv_timeout(PATIENCE).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
     eventually("all but one have ended", || sum(&queue.statistics(), |pwq| pwq.completed) == 11);
     eventually("one runs", || sum(&queue.statistics(), |pwq| pwq.started) == 12);
     assert_eq!(sum(&queue.statistics(), |pwq| pwq.panicked), 10);
@@ -230,8 +230,12 @@ fn pools_are_shared_by_equal_attributes_and_shown() {
     let nice = |queue: &nearq_core::Workqueue| {
         queue.spawn(|| Linux::nice(Linux::current_thread()).unwrap()).join().unwrap()
     };
-    let own = Linux::nice(Linux::current_thread()).unwrap();
-    assert_eq!([nice(&queues[0]), nice(&queues[1])], [own; 2], "nice 0 is what the process has");
+    let own_nice = Linux::nice(Linux::current_thread()).unwrap();
+    assert_eq!(
+        [nice(&queues[0]), nice(&queues[1])],
+        [own_nice; 2],
+        "nice 0 is what the process has"
+    );
     assert_eq!(nice(&queues[2]), 5);
     eventually("all sleep", || {
         runtime.pools().iter().all(|pool| pool.sleeping == pool.workers && pool.ready == 0)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nearq_core::{Runtime, Work, Workqueue};
 
-use crate::common::{self, PATIENCE, command, part, said};
+use crate::common::{self, PATIENCE, command, output_text, part};
 
 /// Whether the system gives no thread.
 static REFUSES: AtomicBool = AtomicBool::new(false);
@@ -45,7 +45,7 @@ unsafe extern "C" fn pthread_create(
 }
 
 /// A way to wait for work of a queue on which nothing was ever queued; threads are refused from when `refuse` is called.
-type Way = fn(Workqueue, fn());
+type Wait = fn(Workqueue, fn());
 
 fn refuse() {
     REFUSES.store(true, Ordering::SeqCst);
@@ -61,7 +61,7 @@ fn running(queue: &Workqueue, refuse: fn(), inside: impl FnOnce(&Workqueue) + Se
     waiter.join().unwrap();
 }
 
-const WAYS: [(&str, Way); 13] = [
+const WAITS: [(&str, Wait); 13] = [
     ("join", |queue, refuse| {
         refuse();
         queue.spawn(|| {}).join().unwrap();
@@ -149,10 +149,10 @@ fn every_wait_ends_when_threads_can_be_started_again() {
     if part().is_none() {
         let output =
             command(every_wait_ends_when_threads_can_be_started_again, "alone").output().unwrap();
-        return assert!(output.status.success(), "{}", said(&output));
+        return assert!(output.status.success(), "{}", output_text(&output));
     }
     // A thread that is there before any is refused, and that no other one of this process waits with: it would try again too.
-    let (ways, next) = mpsc::channel::<Way>();
+    let (waits, next) = mpsc::channel::<Wait>();
     let (done, ends) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         for way in next {
@@ -161,8 +161,8 @@ fn every_wait_ends_when_threads_can_be_started_again() {
             done.send(runtime).unwrap();
         }
     });
-    for (name, way) in WAYS {
-        ways.send(way).unwrap();
+    for (name, wait) in WAITS {
+        waits.send(wait).unwrap();
         common::eventually(name, || REFUSES.load(Ordering::SeqCst));
         // By then it waits, and some threads were refused again.
         let early = ends.recv_timeout(Duration::from_millis(200));
@@ -170,6 +170,6 @@ fn every_wait_ends_when_threads_can_be_started_again() {
         assert!(early.is_err(), "{name}: it ended though no thread could be started");
         drop(ends.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{name} does not end")));
     }
-    drop(ways);
+    drop(waits);
     thread.join().unwrap();
 }

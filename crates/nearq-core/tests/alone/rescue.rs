@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use nearq_core::{Error, JoinHandle, Runtime, Workqueue, inspect::PoolStatistics};
 
 use crate::common::{
-    self, Gate, alone, command, eventually, part, pass_on_skipped, said, skipped, threads, watch,
+    self, Gate, alone, command, eventually, output_text, part, pass_on_skipped, skipped, threads,
+    watch,
 };
 
 /// What is not tested, but for the limit's name; and how to have it where control groups are refused.
@@ -103,11 +104,11 @@ fn the_runtimes_limit_is_reached() {
 /// A test that ran apart says `ends well`, or what it has skipped.
 #[track_caller]
 fn has_ended_well(output: &Output) {
-    let said = said(output);
-    print!("{said}");
-    pass_on_skipped(&said);
-    let ended = said.contains("ends well") || said.contains("skipped: ");
-    assert!(output.status.success() && ended, "{said}");
+    let text = output_text(output);
+    print!("{text}");
+    pass_on_skipped(&text);
+    let ended = text.contains("ends well") || text.contains("skipped: ");
+    assert!(output.status.success() && ended, "{text}");
 }
 
 /// Runs the part of a test in a process of its own.
@@ -184,10 +185,10 @@ struct Group(PathBuf);
 impl Group {
     /// Below one of those that this process is in, or that there are.
     fn make() -> Result<Self, String> {
-        let own =
+        let groups =
             std::fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let mut tried = Vec::new();
-        for line in own.lines() {
+        for line in groups.lines() {
             let mut parts = line.splitn(3, ':').skip(1);
             let (Some(kinds), Some(path)) = (parts.next(), parts.next()) else { continue };
             let path = path.trim_start_matches('/');

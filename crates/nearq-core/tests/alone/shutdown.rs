@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use nearq_core::{AffinityScope, Error, Runtime, Work, Workqueue, system};
 
-use crate::common::{self, Barrier, PATIENCE, alone, command, eventually, part, said, watch};
+use crate::common::{
+    self, Barrier, PATIENCE, alone, command, eventually, output_text, part, watch,
+};
 
 fn no_thread_is_left() {
     // A thread that was joined is in the list for some microseconds more.
@@ -16,11 +18,11 @@ fn no_thread_is_left() {
 /// An item that runs until the barrier opens, and the barrier.
 fn hold(queue: &Workqueue) -> (Barrier, nearq_core::JoinHandle<u32>) {
     let barrier = Barrier::default();
-    let (own, (sender, receiver)) = (barrier.clone(), mpsc::channel());
+    let (barrier_clone, (sender, receiver)) = (barrier.clone(), mpsc::channel());
     let handle = queue.spawn(move || {
         nearq_core::set_description("waits at the barrier");
         sender.send(()).unwrap();
-        own.wait();
+        barrier_clone.wait();
         7
     });
     receiver.recv_timeout(PATIENCE).unwrap();
@@ -342,10 +344,11 @@ fn concurrent_shutdowns_beside_builders_and_drops() {
         std::thread::scope(|threads| {
             for _ in 0..2 {
                 threads.spawn(|| {
-                    while let Ok(own) = runtime.workqueue_builder("short").build() {
+                    while let Ok(queue) = runtime.workqueue_builder("short").build() {
                         for _ in 0..3 {
                             let runs = Arc::clone(&runs);
-                            if own.try_spawn(move || runs.fetch_add(1, Ordering::Relaxed)).is_ok() {
+                            if queue.try_spawn(move || runs.fetch_add(1, Ordering::Relaxed)).is_ok()
+                            {
                                 spawned.fetch_add(1, Ordering::Relaxed);
                             }
                         }
@@ -379,7 +382,7 @@ fn the_process_wide_runtime() {
         return;
     }
     let output = command(the_process_wide_runtime, "child").output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
 }
 
 /// What a frozen queue holds back waits: it is reported, and runs when the runtime is thawed.

@@ -8,7 +8,7 @@ use nearq_core::{
     inspect::{Activity, Stall},
 };
 
-use crate::common::{self, PATIENCE, alone, command, part, said, watch};
+use crate::common::{self, PATIENCE, alone, command, output_text, part, watch};
 
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -65,9 +65,9 @@ fn a_stall_names_each_thread_its_item_and_where_it_sleeps() {
 }
 
 /// Hears what is said through `tracing`.
-struct Ear(Arc<Mutex<Vec<String>>>);
+struct Collector(Arc<Mutex<Vec<String>>>);
 
-impl tracing::Subscriber for Ear {
+impl tracing::Subscriber for Collector {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         metadata.target() == "nearq"
     }
@@ -98,39 +98,39 @@ impl tracing::Subscriber for Ear {
 }
 
 /// What a process says on standard error that stalls without a callback; with somebody who hears it, or not.
-fn says(part: &str) -> String {
+fn stderr_of_child(part: &str) -> String {
     let output = command(a_stall_is_reported_to_tracing_or_standard_error, part).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
 fn a_stall_is_reported_to_tracing_or_standard_error() {
     let Some(part) = part() else {
-        let alone = says("alone");
+        let alone = stderr_of_child("alone");
         assert!(alone.contains("nearq: pool 0 (CPUs"), "{alone}");
         assert!(alone.contains("has started nothing for"), "{alone}");
         if cfg!(feature = "tracing") {
-            let heard = says("heard");
-            assert!(!heard.contains("has started nothing"), "{heard}");
+            let reports = stderr_of_child("heard");
+            assert!(!reports.contains("has started nothing"), "{reports}");
         }
         return;
     };
-    let heard = Arc::new(Mutex::new(Vec::new()));
+    let reports = Arc::new(Mutex::new(Vec::new()));
     if part == "heard" {
-        tracing::subscriber::set_global_default(Ear(Arc::clone(&heard))).unwrap();
+        tracing::subscriber::set_global_default(Collector(Arc::clone(&reports))).unwrap();
     }
     let runtime = Runtime::builder().thread_limit(2).stall_after(PERIOD).build().unwrap();
     stall(&runtime, || std::thread::sleep(PERIOD * 5 / 2));
     drop(runtime);
-    let heard = heard.lock().unwrap();
+    let reports = reports.lock().unwrap();
     if part == "heard" {
-        assert!(!heard.is_empty());
+        assert!(!reports.is_empty());
         let wanted = ["WARN ", "pool=0 ", "waiting=1 ", "has started nothing for", "for somebody"];
-        for line in &*heard {
+        for line in &*reports {
             assert!(wanted.iter().all(|part| line.contains(part)), "{line}");
         }
     } else {
-        assert!(heard.is_empty());
+        assert!(reports.is_empty());
     }
 }

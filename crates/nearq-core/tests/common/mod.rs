@@ -273,8 +273,8 @@ pub fn name_of<F: Fn()>(_: &F) -> &'static str {
 }
 
 /// Says again what a test that ran apart has skipped: what it wrote goes into its parent's output, which the harness keeps.
-pub fn pass_on_skipped(said: &str) {
-    let skips = said.lines().filter_map(|line| line.strip_prefix("skipped: "));
+pub fn pass_on_skipped(output_text: &str) {
+    let skips = output_text.lines().filter_map(|line| line.strip_prefix("skipped: "));
     for (what, rest) in skips.filter_map(|line| line.split_once(": ")) {
         let (why, how) = rest.split_once("; to have it: ").unwrap_or((rest, ""));
         skipped(what, why, how);
@@ -282,7 +282,7 @@ pub fn pass_on_skipped(said: &str) {
 }
 
 /// Standard output and error, for a message.
-pub fn said(output: &Output) -> String {
+pub fn output_text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}\n{}\n{}", output.status, String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }

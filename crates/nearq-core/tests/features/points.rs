@@ -75,9 +75,9 @@ fn an_item_is_an_event_and_a_span() {
     let log_clone = log.clone();
     queue.spawn(move || log_clone.add("runs", |_| ())).join().unwrap();
     queue.flush().unwrap();
-    let said = log.0.lock().unwrap();
-    assert_eq!(said[..], ["event queued seen", "item seen", "enter", "runs", "exit"]);
-    drop(said);
+    let logged = log.0.lock().unwrap();
+    assert_eq!(logged[..], ["event queued seen", "item seen", "enter", "runs", "exit"]);
+    drop(logged);
     log.1.store(true, Ordering::Relaxed);
     nothing_is_lost();
     log.1.store(false, Ordering::Relaxed);

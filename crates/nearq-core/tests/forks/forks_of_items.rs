@@ -507,12 +507,12 @@ fn a_frozen_runtime_stays_frozen() {
     child(|| {
         assert!(runtime.is_frozen());
         assert_eq!(queue.inactive(), 0, "what is held back is the parent's");
-        let own = queue.spawn(|| 2);
+        let childs_handle = queue.spawn(|| 2);
         std::thread::sleep(SOON);
-        assert!(!own.is_finished() && queue.inactive() == 1);
+        assert!(!childs_handle.is_finished() && queue.inactive() == 1);
         runtime.freeze().unwrap();
         runtime.thaw();
-        assert_eq!(own.join().unwrap(), 2);
+        assert_eq!(childs_handle.join().unwrap(), 2);
         drop_in_child(&queue);
         true
     });
@@ -529,15 +529,15 @@ fn a_frozen_runtime_stays_frozen() {
         });
         for _ in 0..50 {
             child(|| {
-                let own = queue.spawn(|| 3);
+                let childs_handle = queue.spawn(|| 3);
                 runtime.thaw();
-                assert_eq!(own.join().unwrap(), 3);
+                assert_eq!(childs_handle.join().unwrap(), 3);
                 runtime.freeze().unwrap();
-                let own = queue.spawn(|| 4);
+                let childs_handle = queue.spawn(|| 4);
                 std::thread::sleep(Duration::from_micros(100));
-                assert!(!own.is_finished());
+                assert!(!childs_handle.is_finished());
                 runtime.thaw();
-                own.join().unwrap() == 4
+                childs_handle.join().unwrap() == 4
             });
         }
         stop.store(true, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use nearq_core::{AffinityScope, CpuSet, Error, Runtime, Work, Workqueue, system};
 
-use crate::common::{command, part, said, skipped};
+use crate::common::{command, output_text, part, skipped};
 
 fn runtime() -> Runtime {
     Runtime::builder().build().unwrap()
@@ -10,7 +10,7 @@ fn runtime() -> Runtime {
 
 /// The text has each of the words.
 #[track_caller]
-fn says(error: &Error, words: &[&str]) {
+fn names_all(error: &Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "`{word}` is not in: {text}");
@@ -31,11 +31,11 @@ fn a_cpu_that_does_not_exist() {
     let cpu = beyond(&runtime);
     let possible = runtime.topology().possible().to_list();
     let error = queue.queue_on(cpu, &work).unwrap_err();
-    says(&error, &[&cpu.to_string(), &possible]);
+    names_all(&error, &[&cpu.to_string(), &possible]);
     assert!(!work.is_pending(), "nothing was queued");
-    says(&queue.queue_on(usize::MAX, &work).unwrap_err(), &[&usize::MAX.to_string()]);
+    names_all(&queue.queue_on(usize::MAX, &work).unwrap_err(), &[&usize::MAX.to_string()]);
     let mask: CpuSet = [0, cpu].into_iter().collect();
-    says(&queue.set_cpumask(mask.clone()).unwrap_err(), &[&cpu.to_string(), &possible]);
+    names_all(&queue.set_cpumask(mask.clone()).unwrap_err(), &[&cpu.to_string(), &possible]);
     let refused = runtime.workqueue_builder("masked").cpumask(mask).build().unwrap_err();
     assert_eq!(refused, Error::NoSuchCpu { cpu, possible: runtime.topology().possible().clone() });
 }
@@ -46,7 +46,7 @@ fn a_node_that_does_not_exist() {
     let queue = runtime.workqueue_builder("nodes").build().unwrap();
     let work = Work::new(|_: &Work| {});
     let node = runtime.topology().nodes()[0].id.to_string();
-    says(&queue.queue_on_node(99, &work).unwrap_err(), &["99", &node]);
+    names_all(&queue.queue_on_node(99, &work).unwrap_err(), &["99", &node]);
     assert!(!work.is_pending(), "nothing was queued");
 }
 
@@ -55,7 +55,7 @@ fn a_mask_without_cpus_or_outside_the_allowed_cpus() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("masks").build().unwrap();
     assert_eq!(queue.set_cpumask(CpuSet::new()), Err(Error::EmptyMask));
-    says(&Error::EmptyMask, &["mask", "at least one CPU"]);
+    names_all(&Error::EmptyMask, &["mask", "at least one CPU"]);
     assert_eq!(
         runtime.workqueue_builder("empty").cpumask(CpuSet::new()).build().unwrap_err(),
         Error::EmptyMask
@@ -66,7 +66,7 @@ fn a_mask_without_cpus_or_outside_the_allowed_cpus() {
         skipped("a mask outside what is allowed", why, "run the tests under taskset");
     } else {
         let error = queue.set_cpumask(outside.clone()).unwrap_err();
-        says(&error, &[&outside.to_list(), &runtime.allowed_cpus().to_list()]);
+        names_all(&error, &[&outside.to_list(), &runtime.allowed_cpus().to_list()]);
     }
 }
 
@@ -76,7 +76,7 @@ fn a_nice_value_out_of_range() {
     let queue = runtime.workqueue_builder("nice").build().unwrap();
     for nice in [20, -21, i32::MAX, i32::MIN] {
         assert_eq!(queue.set_nice(nice), Err(Error::NiceOutOfRange(nice)));
-        says(&Error::NiceOutOfRange(nice), &[&nice.to_string(), "-20", "19"]);
+        names_all(&Error::NiceOutOfRange(nice), &[&nice.to_string(), "-20", "19"]);
         assert!(runtime.workqueue_builder("nice").nice(nice).build().is_err());
     }
 }
@@ -113,7 +113,7 @@ fn a_refused_change_changes_nothing() {
 fn a_limit_of_no_threads() {
     let error = Runtime::builder().thread_limit(0).build().unwrap_err();
     assert_eq!(error, Error::NoThreads);
-    says(&error, &["0 threads", "1"]);
+    names_all(&error, &["0 threads", "1"]);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn too_large_a_limit_is_warned_of_once() {
     let output = command(too_large_a_limit_is_warned_of_once, "child").output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     let warnings: Vec<_> = text.lines().filter(|line| line.contains("max_active")).collect();
-    assert_eq!(warnings.len(), 1, "{}", said(&output));
+    assert_eq!(warnings.len(), 1, "{}", output_text(&output));
     assert!(warnings[0].contains("4000") && warnings[0].contains("2048"), "{warnings:?}");
 }
 
@@ -156,10 +156,10 @@ fn the_default_scope_is_read_from_the_environment() {
                     .env("NEARQ_DEFAULT_SCOPE", value)
                     .output()
                     .unwrap();
-                let said = said(&output);
-                assert!(output.status.success(), "{value:?}: {said}");
-                let warned = said.matches("counts as not set").count();
-                assert_eq!(warned, usize::from(part == "bad"), "{value:?}: {said}");
+                let text = output_text(&output);
+                assert!(output.status.success(), "{value:?}: {text}");
+                let warned = text.matches("counts as not set").count();
+                assert_eq!(warned, usize::from(part == "bad"), "{value:?}: {text}");
             }
         }
         Some("good") => {
@@ -198,7 +198,7 @@ fn every_scope_that_an_error_names_is_accepted() {
                     .env("NEARQ_DEFAULT_SCOPE", name)
                     .output()
                     .unwrap();
-                assert!(output.status.success(), "{name:?}: {}", said(&output));
+                assert!(output.status.success(), "{name:?}: {}", output_text(&output));
             }
         }
         Some(_) => drop(Runtime::builder().build().unwrap()),
@@ -214,7 +214,7 @@ fn affinity_is_read_from_the_environment() {
                     .env("NEARQ_AFFINITY", value)
                     .output()
                     .unwrap();
-                assert!(output.status.success(), "{value:?}: {}", said(&output));
+                assert!(output.status.success(), "{value:?}: {}", output_text(&output));
             }
         }
         Some("off" | "0" | "No" | "FALSE") => {
@@ -254,7 +254,7 @@ fn a_refused_item_gets_the_reason() {
     {
         let error = refused.unwrap_err();
         assert_eq!(error, Error::Disabled);
-        says(&error, &["disabled", "enable"]);
+        names_all(&error, &["disabled", "enable"]);
     }
     work.enable();
     assert_eq!(queue.queue_delayed_on(0, &work, hour), Ok(true));
@@ -270,9 +270,9 @@ fn delaying_an_item_after_a_shutdown_is_warned_of() {
     if part().is_none() {
         let output =
             command(delaying_an_item_after_a_shutdown_is_warned_of, "child").output().unwrap();
-        let said = said(&output);
-        assert!(output.status.success(), "{said}");
-        assert_eq!(said.matches("was shut down and accepts nothing new").count(), 2, "{said}");
+        let text = output_text(&output);
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text.matches("was shut down and accepts nothing new").count(), 2, "{text}");
         return;
     }
     let runtime = runtime();

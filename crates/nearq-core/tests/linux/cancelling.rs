@@ -418,11 +418,11 @@ fn the_disable_count_has_a_limit() {
 #[test]
 #[cfg(not(miri))]
 fn cancelled_queueings_do_not_pile_up_behind_busy_workers() {
-    use crate::common::{command, part, said};
+    use crate::common::{command, output_text, part};
     if part().is_none() {
         let test = cancelled_queueings_do_not_pile_up_behind_busy_workers;
         let output = command(test, "child").output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         return;
     }
     let resident = || {

@@ -94,11 +94,11 @@ fn an_item_may_drop_the_last_clone_of_its_own_queue() {
 fn a_handle_becomes_a_queue_again_until_the_last_one_is_dropped() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("again").build().expect("can be done");
-    let (runs, own) = (Arc::new(AtomicU32::new(0)), queue.handle());
+    let (runs, own_handle) = (Arc::new(AtomicU32::new(0)), queue.handle());
     let counted = Arc::clone(&runs);
     let work = Work::new(move |work: &Work| {
         if counted.fetch_add(1, Ordering::Relaxed) < 9 {
-            assert!(own.upgrade().is_none_or(|queue: Workqueue| queue.queue(work)));
+            assert!(own_handle.upgrade().is_none_or(|queue: Workqueue| queue.queue(work)));
         }
     });
     assert!(queue.queue(&work));

@@ -175,13 +175,13 @@ fn a_drain_waits_for_chains() {
         let left = Arc::new(AtomicU32::new(500));
         let works: Vec<Work> = (0..4)
             .map(|_| {
-                let (own, left) = (Arc::downgrade(&queue), Arc::clone(&left));
+                let (queue_weak, left) = (Arc::downgrade(&queue), Arc::clone(&left));
                 Work::new(move |work: &Work| {
                     let more = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                         left.checked_sub(1)
                     });
                     if more.is_ok() {
-                        assert_eq!(own.upgrade().unwrap().try_queue(work), Ok(true));
+                        assert_eq!(queue_weak.upgrade().unwrap().try_queue(work), Ok(true));
                     }
                 })
             })

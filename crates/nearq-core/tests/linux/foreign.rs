@@ -17,26 +17,26 @@ fn runtime() -> Runtime {
 }
 
 /// A destructor that says in which thread it ran.
-struct Told(Arc<Mutex<Vec<ThreadId>>>);
+struct DropLog(Arc<Mutex<Vec<ThreadId>>>);
 
-impl Told {
+impl DropLog {
     fn new() -> (Self, Arc<Mutex<Vec<ThreadId>>>) {
         let dropped = Arc::default();
-        (Told(Arc::clone(&dropped)), dropped)
+        (DropLog(Arc::clone(&dropped)), dropped)
     }
 }
 
-impl Drop for Told {
+impl Drop for DropLog {
     fn drop(&mut self) {
         self.0.lock().unwrap().push(std::thread::current().id());
     }
 }
 
 /// An item that has one.
-fn telling() -> (Work, Arc<Mutex<Vec<ThreadId>>>) {
-    let (told, dropped) = Told::new();
+fn item_with_drop_log() -> (Work, Arc<Mutex<Vec<ThreadId>>>) {
+    let (drop_log, dropped) = DropLog::new();
     let work = Work::new(move |_: &Work| {
-        let _ = &told;
+        let _ = &drop_log;
     });
     (work, dropped)
 }
@@ -76,7 +76,7 @@ fn busy(queue: &Workqueue) -> Barrier {
 #[test]
 fn a_cancelled_item_on_a_timer_is_freed_with_its_last_handle() {
     let queue = runtime().workqueue_builder("delayed").build().unwrap();
-    let (work, dropped) = telling();
+    let (work, dropped) = item_with_drop_log();
     assert!(queue.queue_delayed(&work, Duration::from_hours(1)));
     let second = work.clone();
     assert!(work.cancel_sync().unwrap());
@@ -92,7 +92,7 @@ fn a_cancelled_item_on_a_list_is_freed_with_its_last_handle() {
         runtime().workqueue_builder("lists").affinity_scope(AffinityScope::System).build().unwrap();
     let barrier = busy(&queue);
     for times in 0..3 {
-        let (work, dropped) = telling();
+        let (work, dropped) = item_with_drop_log();
         assert!(queue.queue(&work) && work.cancel());
         // By nodes that stand in for the first one.
         for _ in 0..times {
@@ -109,7 +109,7 @@ fn a_cancelled_held_back_item_is_freed_with_its_last_handle() {
     let queue = runtime().workqueue_builder("limited").max_active(1).build().unwrap();
     let barrier = Barrier::default();
     let holder = barrier.hold(&queue);
-    let (work, dropped) = telling();
+    let (work, dropped) = item_with_drop_log();
     assert!(queue.queue(&work) && queue.inactive() == 1 && work.cancel());
     drop(work);
     assert_eq!(*dropped.lock().unwrap(), here());
@@ -124,7 +124,7 @@ fn items_on_a_timer_are_dropped_with_their_queue() {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("gone").build().unwrap();
     let other = runtime.workqueue_builder("there").build().unwrap();
-    let ((work, dropped), (kept, keeps)) = (telling(), telling());
+    let ((work, dropped), (kept, keeps)) = (item_with_drop_log(), item_with_drop_log());
     let (sender, runs) = mpsc::channel();
     let later = Work::new(move |_: &Work| sender.send(()).unwrap());
     assert!(other.queue_delayed(&later, Duration::from_millis(300)));
@@ -145,22 +145,22 @@ fn an_item_that_drops_its_last_handle_is_freed_after_its_execution() {
     let queue = Arc::new(
         runtime().workqueue_builder("last").affinity_scope(AffinityScope::System).build().unwrap(),
     );
-    let (told, dropped) = Told::new();
-    let own: Arc<Mutex<Option<Work>>> = Arc::default();
-    let (inside, weak) = (Arc::clone(&own), Arc::downgrade(&queue));
+    let (drop_log, dropped) = DropLog::new();
+    let slot: Arc<Mutex<Option<Work>>> = Arc::default();
+    let (slot_clone, weak) = (Arc::clone(&slot), Arc::downgrade(&queue));
     let (gone, wait) = mpsc::channel::<()>();
     let at_end = Arc::new(AtomicU32::new(0));
     let at_end_clone = Arc::clone(&at_end);
     let work = Work::new(move |work: &Work| {
-        let _ = &told;
+        let _ = &drop_log;
         // Until the test has dropped its handle.
         let _ = wait.recv();
         let queue = weak.upgrade().unwrap();
         assert!(queue.queue(work) && work.cancel());
-        drop(inside.lock().unwrap().take());
+        drop(slot_clone.lock().unwrap().take());
         at_end_clone.store(1, Ordering::SeqCst);
     });
-    *own.lock().unwrap() = Some(work.clone());
+    *slot.lock().unwrap() = Some(work.clone());
     assert!(queue.queue(&work));
     drop(work);
     drop(gone);
@@ -204,7 +204,7 @@ fn handles_dropped_at_the_same_time_leave_no_value_behind() {
     let barrier = Barrier::default();
     drop(barrier.hold(&queue));
     for _ in 0..300 {
-        let (work, dropped) = telling();
+        let (work, dropped) = item_with_drop_log();
         assert!(queue.queue(&work) && work.cancel());
         let other = work.clone();
         let go = Arc::new(AtomicU32::new(0));
@@ -247,7 +247,8 @@ fn panicking_destructors_lose_nothing() {
     common::eventually("every worker that is counted is there", || {
         let (workers, threads) = (runtime.workers(), common::threads());
         let is_there = |id: Option<u64>| id.is_some_and(|id| threads.contains_key(&id));
-        workers.len() == runtime.thread_count() && workers.iter().all(|own| is_there(own.thread_id))
+        workers.len() == runtime.thread_count()
+            && workers.iter().all(|worker| is_there(worker.thread_id))
     });
     drop(queue);
     runtime.shutdown(Duration::from_mins(1)).unwrap();
@@ -419,8 +420,8 @@ fn overflowing_the_handle_count_aborts_the_process() {
         .env("NEARQ_TEST_CHILD", "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("8388607 handles"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("8388607 handles"), "{stderr}");
 }
 
 /// A rescuer has the last handle of its queue in a hook: it does not wait for its own end.

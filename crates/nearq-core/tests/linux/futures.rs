@@ -321,9 +321,9 @@ fn dropping_a_queue_does_not_wait_for_sleeping_futures() {
     drop(other);
     second.fire();
     // A runtime of its own ends with its queue, although a future sleeps.
-    let own = Runtime::builder().build().unwrap();
-    let queue = own.workqueue_builder("last").build().unwrap();
-    drop(own);
+    let other = Runtime::builder().build().unwrap();
+    let queue = other.workqueue_builder("last").build().unwrap();
+    drop(other);
     let (signal, handle) = waiting(&queue);
     drop(queue);
     signal.fire();
@@ -450,15 +450,15 @@ fn chain(queue: Workqueue, length: u32, kind: Chain) -> (Next, Arc<AtomicU32>) {
     let mut slot = Arc::clone(&first);
     for _ in 0..length {
         let next = Arc::new(Slot::default());
-        let (own, holds, ended) =
+        let (current, holds, ended) =
             (slot, Next { slot: Arc::clone(&next), wakes }, Arc::clone(&ended));
         slot = next;
         let mut counted = Counted(ended, Some(holds));
         drop(queue.spawn_future(poll_fn(move |context| {
             let _ = &mut counted;
             // It alone has the waker, where it does not wake.
-            *own.waker.lock().unwrap() = Some(context.waker().clone());
-            if own.over.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+            *current.waker.lock().unwrap() = Some(context.waker().clone());
+            if current.over.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
         })));
     }
     // The last one wakes nobody.

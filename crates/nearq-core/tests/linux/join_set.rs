@@ -170,9 +170,9 @@ fn a_cancel_races_with_the_start() {
         for _ in 0..round % 300 {
             std::hint::spin_loop();
         }
-        let said = handle.cancel();
-        cancelled += u32::from(said);
-        assert_eq!(handle.join().is_err(), said);
+        let did_cancel = handle.cancel();
+        cancelled += u32::from(did_cancel);
+        assert_eq!(handle.join().is_err(), did_cancel);
     }
     println!("{cancelled} of {COUNT} cancelled");
     assert_eq!(ran.load(Ordering::Relaxed) + cancelled, COUNT);
@@ -369,8 +369,8 @@ fn a_set_that_has_returned_all_members_holds_no_waker() {
 /// What nobody can wake, join or cancel any more is dropped, also where it has a set.
 #[test]
 fn a_future_that_can_never_be_woken_is_dropped_with_its_set() {
-    struct Told(mpsc::Sender<()>);
-    impl Drop for Told {
+    struct NotifyDrop(mpsc::Sender<()>);
+    impl Drop for NotifyDrop {
         fn drop(&mut self) {
             let _ = self.0.send(());
         }
@@ -379,9 +379,9 @@ fn a_future_that_can_never_be_woken_is_dropped_with_its_set() {
     let queue: &'static Workqueue =
         Box::leak(Box::new(runtime.workqueue_builder("leaked").build().unwrap()));
     let (dropped, is_dropped) = mpsc::channel();
-    let told = Told(dropped);
+    let notify_drop = NotifyDrop(dropped);
     drop(queue.spawn_future(async move {
-        let _told = told;
+        let _notify_drop = notify_drop;
         let mut set = queue.join_set();
         set.spawn(|| std::thread::sleep(Duration::from_millis(20)));
         set.join_next().await.unwrap().unwrap();

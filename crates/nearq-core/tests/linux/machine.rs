@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nearq_core::{AffinityScope, CpuSet, Runtime, Workqueue};
 use nearq_platform::{Linux, LockPlatform, Placement};
 
-use crate::common::{self, command, has_cpus, part, said, skipped, within};
+use crate::common::{self, command, has_cpus, output_text, part, skipped, within};
 
 /// Changes are followed within a second of work being there; a second more for a machine that is busy.
 const FOLLOWED: Duration = Duration::from_secs(2);
@@ -29,16 +29,16 @@ fn set_mask(process: u32, cpus: &CpuSet) -> bool {
 }
 
 /// A line of the child's, after its test harness's own.
-fn hear(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
+fn read_from_child(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
     loop {
         let line = lines.next().expect("the child says something").unwrap();
-        if let Some((_, told)) = line.split_once("child: ") {
-            return told.to_owned();
+        if let Some((_, text)) = line.split_once("child: ") {
+            return text.to_owned();
         }
     }
 }
 
-fn tell(child: &mut Child, line: &str) {
+fn write_to_child(child: &mut Child, line: &str) {
     writeln!(child.stdin.as_mut().unwrap(), "{line}").unwrap();
 }
 
@@ -61,19 +61,19 @@ fn checking_an_unchanged_machine_does_not_read_all_of_it() {
         );
     };
     let itself = reads().unwrap() - before;
-    let looks = (0..10).map(|_| {
+    let checks = (0..10).map(|_| {
         let begin = reads().unwrap();
         runtime.refresh();
         reads().unwrap() - begin - itself
     });
     // Another program may bring a CPU up at any time.
-    let look = looks.min().unwrap();
+    let fewest = checks.min().unwrap();
     let begin = reads().unwrap();
     drop(Linux::machine().unwrap());
     let whole = reads().unwrap() - begin - itself;
-    println!("{look} reads instead of {whole}");
+    println!("{fewest} reads instead of {whole}");
     let cpus = runtime.topology().online().len() as u64;
-    assert!(look + 4 * cpus < whole, "{look} reads, of all files {whole}");
+    assert!(fewest + 4 * cpus < whole, "{fewest} reads, of all files {whole}");
 }
 
 /// Has the process open no file any more; what it had before can be had again.
@@ -94,7 +94,7 @@ fn an_unreadable_machine_is_one_node_until_it_can_be_read() {
     }
     let output =
         command(an_unreadable_machine_is_one_node_until_it_can_be_read, "child").output().unwrap();
-    let text = said(&output);
+    let text = output_text(&output);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
     // The monitor may find that it cannot read states either.
     let is_of_it = |line: &&str| line.starts_with("nearq: the machine could be read only in part");
@@ -150,7 +150,7 @@ fn a_shrinking_and_growing_affinity_is_followed() {
     let reader = std::thread::spawn(move || {
         let mut lines = BufReader::new(out).lines();
         for _ in 0..4 {
-            sender.send(hear(&mut lines)).unwrap();
+            sender.send(read_from_child(&mut lines)).unwrap();
         }
         // The rest, so that nobody writes into a closed pipe.
         lines.for_each(drop);
@@ -164,12 +164,12 @@ fn a_shrinking_and_growing_affinity_is_followed() {
         let _ = reader.join();
         return;
     }
-    tell(&mut child, &one.to_list());
+    write_to_child(&mut child, &one.to_list());
     println!("shrunk: {}", next());
     assert!(set_mask(child.id(), &all));
-    tell(&mut child, &all.to_list());
+    write_to_child(&mut child, &all.to_list());
     println!("grown: {}", next());
-    tell(&mut child, "end");
+    write_to_child(&mut child, "end");
     assert_eq!(next(), "ended");
     assert!(child.wait().unwrap().success());
     reader.join().unwrap();
@@ -216,7 +216,7 @@ fn a_change_of_the_machine_while_all_workers_are_busy_loses_nothing() {
             command(a_change_of_the_machine_while_all_workers_are_busy_loses_nothing, "child")
                 .output()
                 .unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         return;
     }
     let runtime = Runtime::builder().build().unwrap();
@@ -320,7 +320,7 @@ fn setting_and_lifting_a_quota_is_followed() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    hear(&mut lines);
+    read_from_child(&mut lines);
     if std::fs::write(cgroup.path.join(cgroup.procs), child.id().to_string()).is_err() {
         let why = "a process cannot be moved into a cgroup";
         skipped("a quota that changes", why, "run the tests as root");
@@ -332,8 +332,8 @@ fn setting_and_lifting_a_quota_is_followed() {
     for (quota, wanted) in [(Some(60_000), 1), (Some(150_000), 2), (Some(100_000), 1), (None, all)]
     {
         assert!(cgroup.set(quota));
-        tell(&mut child, &wanted.to_string());
-        println!("{quota:?}: {wanted} at once after {}", hear(&mut lines));
+        write_to_child(&mut child, &wanted.to_string());
+        println!("{quota:?}: {wanted} at once after {}", read_from_child(&mut lines));
     }
     drop(child.stdin.take());
     lines.for_each(drop);
@@ -344,9 +344,9 @@ fn setting_and_lifting_a_quota_is_followed() {
 fn exit_with_items_running_neither_crashes_nor_hangs() {
     if let Some(part) = part() {
         let queue = nearq_core::system::unbound();
-        let own = Runtime::builder().build().unwrap();
+        let runtime = Runtime::builder().build().unwrap();
         let other =
-            own.workqueue_builder("own").affinity_scope(AffinityScope::Cpu).build().unwrap();
+            runtime.workqueue_builder("own").affinity_scope(AffinityScope::Cpu).build().unwrap();
         let (sender, receiver) = mpsc::channel();
         for number in 0..200_u32 {
             let sender = sender.clone();

@@ -117,7 +117,7 @@ type Queues = Arc<Mutex<Vec<Arc<Workqueue>>>>;
 
 /// What is known of an item: how often it was queued, and how often it ran.
 #[derive(Default)]
-struct Known {
+struct Observed {
     queued: AtomicU64,
     runs: AtomicU64,
     inside: AtomicBool,
@@ -125,9 +125,9 @@ struct Known {
     again: AtomicU64,
 }
 
-fn item(queues: &Queues) -> (Work, Arc<Known>) {
-    let known = Arc::new(Known::default());
-    let (known_clone, queues) = (Arc::clone(&known), Arc::clone(queues));
+fn item(queues: &Queues) -> (Work, Arc<Observed>) {
+    let observed = Arc::new(Observed::default());
+    let (known_clone, queues) = (Arc::clone(&observed), Arc::clone(queues));
     let work = Work::new(move |work: &Work| {
         assert!(!known_clone.inside.swap(true, Ordering::AcqRel), "two executions at once");
         known_clone.runs.fetch_add(1, Ordering::SeqCst);
@@ -142,7 +142,7 @@ fn item(queues: &Queues) -> (Work, Arc<Known>) {
         }
         known_clone.inside.store(false, Ordering::Release);
     });
-    (work, known)
+    (work, observed)
 }
 
 fn runtime() -> &'static Runtime {
@@ -173,36 +173,36 @@ fn check(calls: &[Call]) {
     let (spawned, ran) = (counts(), Arc::new(counts()));
     let all_ran =
         |queue: usize| ran[queue].load(Ordering::SeqCst) == spawned[queue].load(Ordering::SeqCst);
-    let queue_by = |known: &Known, call: &dyn Fn() -> bool| {
-        known.queued.fetch_add(1, Ordering::SeqCst);
+    let queue_by = |observed: &Observed, call: &dyn Fn() -> bool| {
+        observed.queued.fetch_add(1, Ordering::SeqCst);
         if !call() {
-            known.queued.fetch_sub(1, Ordering::SeqCst);
+            observed.queued.fetch_sub(1, Ordering::SeqCst);
         }
     };
     for (number, call) in calls.iter().enumerate() {
         match *call {
             Call::Queue { queue, item } => {
-                let (work, known) = &items[item];
-                queue_by(known, &|| get(queue).queue(work));
+                let (work, observed) = &items[item];
+                queue_by(observed, &|| get(queue).queue(work));
             }
             Call::QueueOn { queue, item, cpu } => {
-                let (work, known) = &items[item];
+                let (work, observed) = &items[item];
                 let possible = runtime().topology().possible().contains(cpu);
-                queue_by(known, &|| {
+                queue_by(observed, &|| {
                     let queued = get(queue).queue_on(cpu, work);
                     assert_eq!(queued.is_ok(), possible);
                     queued.unwrap_or(false)
                 });
             }
             Call::QueueOnNode { queue, item } => {
-                let (work, known) = &items[item];
+                let (work, observed) = &items[item];
                 let node = runtime().topology().nodes()[0].id;
-                queue_by(known, &|| get(queue).queue_on_node(node, work).unwrap());
+                queue_by(observed, &|| get(queue).queue_on_node(node, work).unwrap());
             }
             Call::Again { queue, item } => {
-                let (work, known) = &items[item];
-                known.again.store(queue as u64 + 1, Ordering::SeqCst);
-                queue_by(known, &|| get(queue).queue(work));
+                let (work, observed) = &items[item];
+                observed.again.store(queue as u64 + 1, Ordering::SeqCst);
+                queue_by(observed, &|| get(queue).queue(work));
             }
             Call::Spawn { queue, keep, panics } => {
                 let ran = Arc::clone(&ran);
@@ -248,8 +248,8 @@ fn check(calls: &[Call]) {
                 get(queue).change(change).unwrap();
             }
             Call::SetMask { queue, cpu } => {
-                let known = cpu.filter(|cpu| runtime().allowed_cpus().contains(*cpu));
-                get(queue).set_cpumask(known.map(CpuSet::single)).unwrap();
+                let observed = cpu.filter(|cpu| runtime().allowed_cpus().contains(*cpu));
+                get(queue).set_cpumask(observed.map(CpuSet::single)).unwrap();
             }
             Call::SetNice { queue, nice } => get(queue).set_nice(nice).unwrap(),
             Call::SetMaxActive { queue, items } => get(queue).set_max_active(items).unwrap(),
@@ -267,18 +267,20 @@ fn check(calls: &[Call]) {
                 put_away(old);
             }
             Call::RenewItem { item: at } => {
-                let (work, known) = core::mem::replace(&mut items[at], item(&queues));
+                let (work, observed) = core::mem::replace(&mut items[at], item(&queues));
                 drop(work);
-                past.push(known);
+                past.push(observed);
             }
         }
     }
     for (handle, expected) in handles {
         assert_eq!(handle.join().ok(), expected);
     }
-    let all = || items.iter().map(|(_, known)| known).chain(&past);
+    let all = || items.iter().map(|(_, observed)| observed).chain(&past);
     common::eventually("each item has run as often as it was queued", || {
-        all().all(|known| known.runs.load(Ordering::SeqCst) == known.queued.load(Ordering::SeqCst))
+        all().all(|observed| {
+            observed.runs.load(Ordering::SeqCst) == observed.queued.load(Ordering::SeqCst)
+        })
     });
     for queue in 0..QUEUES {
         let old = core::mem::replace(&mut queues.lock().unwrap()[queue], renewed());
@@ -286,7 +288,8 @@ fn check(calls: &[Call]) {
     }
     assert!(items.iter().all(|(work, _)| !work.is_pending() && !work.is_running()));
     assert!(
-        all().all(|known| known.runs.load(Ordering::SeqCst) == known.queued.load(Ordering::SeqCst))
+        all().all(|observed| observed.runs.load(Ordering::SeqCst)
+            == observed.queued.load(Ordering::SeqCst))
     );
     assert!((0..QUEUES).all(all_ran));
     runtime().set_affinity_enabled(true);

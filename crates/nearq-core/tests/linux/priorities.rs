@@ -12,7 +12,7 @@ use nearq_core::{Error, Runtime, Work, Workqueue, WorkqueueBuilder, system};
 use nearq_platform::{Linux, SchedPolicy, Scheduling, Threads};
 
 use crate::common::{
-    self, command, eventually, part, pass_on_skipped, said, skipped, threads, watch,
+    self, command, eventually, output_text, part, pass_on_skipped, skipped, threads, watch,
 };
 
 /// The shortest slice, which favoured workers have.
@@ -20,14 +20,14 @@ const SHORT: Duration = Duration::from_micros(100);
 
 /// What `/proc` and the kernel say of a thread: its nice value by the one and the other, whether it is of the idle class, its slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct Priority {
     nice: i32,
     idle: bool,
     slice: Duration,
 }
 
 /// What is told of a thread of this process.
-fn told(thread: u64) -> Option<Told> {
+fn priority_of(thread: u64) -> Option<Priority> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     // The name may hold anything; what follows it are numbers. The first of them is field 3.
     let fields: Vec<_> = stat.rsplit(')').next()?.split_whitespace().collect();
@@ -45,36 +45,36 @@ fn told(thread: u64) -> Option<Told> {
     }
     if (attributes.sched_nice, attributes.sched_policy) != (nice, policy.unsigned_abs()) {
         // It has changed between the two: they say the same the next time, or this never ends.
-        return told(thread);
+        return priority_of(thread);
     }
     let slice = Duration::from_nanos(attributes.sched_runtime);
-    Some(Told { nice, idle: policy == libc::SCHED_IDLE, slice })
+    Some(Priority { nice, idle: policy == libc::SCHED_IDLE, slice })
 }
 
 /// What is told of the caller.
-fn own() -> Told {
-    told(Linux::thread_id(Linux::current_thread())).expect("the caller is alive")
+fn own_priority() -> Priority {
+    priority_of(Linux::thread_id(Linux::current_thread())).expect("the caller is alive")
 }
 
 /// What is told of a worker of the queue.
-fn worker_of(queue: &Workqueue) -> Told {
-    queue.spawn(own).join().expect("no panic")
+fn worker_of(queue: &Workqueue) -> Priority {
+    queue.spawn(own_priority).join().expect("no panic")
 }
 
 /// What is told of the first worker of `second`, which is started by an item of `first`.
-fn started_by(first: &Workqueue, second: &Workqueue) -> Told {
+fn started_by(first: &Workqueue, second: &Workqueue) -> Priority {
     let (sender, receiver) = mpsc::channel();
     first.scope(|scope| {
-        scope.spawn(|| drop(second.spawn(move || sender.send(own()).unwrap())));
+        scope.spawn(|| drop(second.spawn(move || sender.send(own_priority()).unwrap())));
     });
     receiver.recv().expect("the item runs")
 }
 
 /// What a thread has that is like the caller, but with that nice value and slice; the kernel may have no slices of threads (before 6.12).
-fn like_caller(nice: i32, slice: Option<Duration>) -> Told {
-    let own = own();
-    let slice = slice.filter(|_| !own.slice.is_zero()).unwrap_or(own.slice);
-    Told { nice, idle: own.idle, slice }
+fn like_caller(nice: i32, slice: Option<Duration>) -> Priority {
+    let own_priority = own_priority();
+    let slice = slice.filter(|_| !own_priority.slice.is_zero()).unwrap_or(own_priority.slice);
+    Priority { nice, idle: own_priority.idle, slice }
 }
 
 fn may_be_favoured() -> bool {
@@ -100,7 +100,7 @@ fn build(settings: WorkqueueBuilder) -> Workqueue {
 fn workers_have_the_class_nice_value_and_slice_of_their_queue() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
-    let ordinary = own();
+    let ordinary = own_priority();
     let plain = build(runtime.workqueue_builder("plain"));
     assert_eq!(worker_of(&plain), ordinary);
     assert_eq!(plain.effective_nice(), ordinary.nice);
@@ -124,7 +124,7 @@ fn high_priority_is_nice_minus_20() {
     if !may_be_favoured() {
         return;
     }
-    let before = own();
+    let before = own_priority();
     for per_cpu in [false, true] {
         let runtime = runtime();
         let _watchdog = watch(Some(&runtime));
@@ -132,7 +132,7 @@ fn high_priority_is_nice_minus_20() {
         let queue = build(runtime.workqueue_builder("urgent").kind(kind).highpri());
         assert_eq!((queue.attributes().nice, queue.attributes().time_slice), (-20, None));
         assert_eq!(queue.effective_nice(), -20, "a try tells");
-        assert_eq!(own(), before, "which leaves the caller as it was");
+        assert_eq!(own_priority(), before, "which leaves the caller as it was");
         assert_eq!(worker_of(&queue), like_caller(-20, None));
         assert_eq!(queue.effective_nice(), -20);
     }
@@ -159,7 +159,7 @@ fn each_scheduling_attribute_can_be_changed_live() {
             assert_eq!(worker_of(&queue), like_caller(4, Some(slice)), "as before");
             queue.set_time_slice(None).unwrap();
             queue.set_nice(0).unwrap();
-            assert_eq!(worker_of(&queue), own());
+            assert_eq!(worker_of(&queue), own_priority());
         }
     }
 }
@@ -208,7 +208,7 @@ fn workers_do_not_inherit_the_priority_of_the_worker_that_starts_them() {
     if !may_be_favoured() {
         return;
     }
-    let ordinary = own();
+    let ordinary = own_priority();
     let kinds: [fn(WorkqueueBuilder) -> WorkqueueBuilder; 4] = [
         WorkqueueBuilder::highpri,
         |queue| queue.sched_idle(true),
@@ -240,10 +240,10 @@ fn the_timer_and_the_monitor_have_the_highest_priority_of_all_queues() {
             command(the_timer_and_the_monitor_have_the_highest_priority_of_all_queues, "it")
                 .output()
                 .unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         return;
     }
-    let ordinary = own();
+    let ordinary = own_priority();
     let _watchdog = watch(None);
     let runtime = runtime();
     let cpu = runtime.allowed_cpus().first().expect("there is one");
@@ -256,20 +256,20 @@ fn the_timer_and_the_monitor_have_the_highest_priority_of_all_queues() {
     }
     eventually("there is a monitor", || named("nq/monitor").is_some());
     let monitor = named("nq/monitor").unwrap();
-    eventually("it is an ordinary thread", || told(monitor) == Some(ordinary));
+    eventually("it is an ordinary thread", || priority_of(monitor) == Some(ordinary));
     let later = Work::new(|_: &Work| {});
     assert!(plain.queue_delayed(&later, Duration::from_millis(1)));
     eventually("there is a timer", || named("nq/timer").is_some());
     let timer = named("nq/timer").unwrap();
     eventually("it has run", || !later.is_pending());
-    assert_eq!(told(timer), Some(ordinary));
+    assert_eq!(priority_of(timer), Some(ordinary));
 
     let urgent = build(runtime.workqueue_builder("urgent").highpri());
     let favoured = like_caller(-20, None);
-    assert_eq!(told(monitor), Some(favoured), "when the queue was made");
-    assert_eq!(told(timer), Some(ordinary), "nothing urgent is delayed");
+    assert_eq!(priority_of(monitor), Some(favoured), "when the queue was made");
+    assert_eq!(priority_of(timer), Some(ordinary), "nothing urgent is delayed");
     assert!(urgent.queue_delayed(&later, Duration::from_millis(1)));
-    eventually("the timer follows", || told(timer) == Some(favoured));
+    eventually("the timer follows", || priority_of(timer) == Some(favoured));
     drop((plain, urgent));
     drop(runtime);
 
@@ -282,7 +282,7 @@ fn the_timer_and_the_monitor_have_the_highest_priority_of_all_queues() {
     }
     let favoured = like_caller(-7, None);
     eventually("it begins so", || {
-        named("nq/monitor").is_some_and(|monitor| told(monitor) == Some(favoured))
+        named("nq/monitor").is_some_and(|monitor| priority_of(monitor) == Some(favoured))
     });
     drop((plain, urgent));
 }
@@ -292,7 +292,7 @@ fn the_system_queue_has_no_threads_before_it_is_used() {
     if part().is_none() {
         let output =
             command(the_system_queue_has_no_threads_before_it_is_used, "it").output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         return;
     }
     let queue = system::highpri();
@@ -345,14 +345,14 @@ fn give_up(limit: u64) -> bool {
     // SAFETY: a number; it changes who this process is, which nothing here relies on.
     let given_up = !root || unsafe { libc::setuid(65_534) } == 0;
     assert!(given_up, "{}", std::io::Error::last_os_error());
-    assert_eq!(Linux::attainable_nice(-20), (20 - limit as i32).min(own().nice));
+    assert_eq!(Linux::attainable_nice(-20), (20 - limit as i32).min(own_priority().nice));
     true
 }
 
 /// Runs `part` of `test` in a process of its own; its warnings.
 fn warnings(test: impl Fn(), part: &str) -> Vec<String> {
     let output = command(test, part).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let lines = String::from_utf8(output.stderr).unwrap();
     println!("{lines}");
     pass_on_skipped(&lines);
@@ -366,7 +366,7 @@ fn refused_priorities_leave_a_short_slice_and_warn_once() {
             return;
         }
         let runtime = runtime();
-        let ordinary = own();
+        let ordinary = own_priority();
         let urgent = build(runtime.workqueue_builder("urgent").highpri());
         let favoured = build(runtime.workqueue_builder("favoured").nice(-5));
         assert_eq!([urgent.effective_nice(), favoured.effective_nice()], [ordinary.nice; 2]);
@@ -377,7 +377,7 @@ fn refused_priorities_leave_a_short_slice_and_warn_once() {
                 .map(|_| {
                     urgent.spawn(|| {
                         std::thread::sleep(Duration::from_millis(2));
-                        own()
+                        own_priority()
                     })
                 })
                 .collect();
@@ -389,9 +389,9 @@ fn refused_priorities_leave_a_short_slice_and_warn_once() {
         }
         assert_eq!([urgent.effective_nice(), favoured.effective_nice()], [ordinary.nice; 2]);
         eventually("the timer has what is allowed", || {
-            named("nq/timer").is_some_and(|timer| told(timer) == Some(slow))
+            named("nq/timer").is_some_and(|timer| priority_of(timer) == Some(slow))
         });
-        assert_eq!(own(), ordinary);
+        assert_eq!(own_priority(), ordinary);
         println!("tried");
         return;
     }
@@ -405,7 +405,7 @@ fn refused_priorities_leave_a_short_slice_and_warn_once() {
             format!("nice {nice}:"),
             "Permission denied".into(),
             format!("needs CAP_SYS_NICE, or RLIMIT_NICE of at least {needs}"),
-            format!("its workers have nice {} and slices of 100µs instead", own().nice),
+            format!("its workers have nice {} and slices of 100µs instead", own_priority().nice),
         ];
         assert!(
             lines.iter().any(|line| parts.iter().all(|part| line.contains(part))),
@@ -431,7 +431,7 @@ fn workers_get_the_permitted_part_of_a_priority() {
         // An ordinary worker is one also if an idle one starts it.
         let idle = build(runtime.workqueue_builder("idle").sched_idle(true));
         let plain = build(runtime.workqueue_builder("plain"));
-        assert_eq!(started_by(&idle, &plain), own());
+        assert_eq!(started_by(&idle, &plain), own_priority());
         return;
     }
     let lines = warnings(workers_get_the_permitted_part_of_a_priority, "part");
@@ -447,7 +447,7 @@ fn no_warning_is_given_if_nothing_is_refused() {
         let runtime = runtime();
         for settings in [
             // Less favoured than this process, or as much where that is as little as there is.
-            runtime.workqueue_builder("less").nice(own().nice.max(5)),
+            runtime.workqueue_builder("less").nice(own_priority().nice.max(5)),
             runtime.workqueue_builder("idle").sched_idle(true),
             runtime.workqueue_builder("sliced").time_slice(Duration::from_millis(1)),
         ] {
@@ -464,7 +464,7 @@ fn no_warning_is_given_if_nothing_is_refused() {
 #[test]
 fn the_platform_reports_the_same_priorities_as_proc() {
     let Scheduling { policy, nice, slice } = Linux::scheduling(Linux::current_thread()).unwrap();
-    let own = own();
-    assert_eq!((policy == SchedPolicy::Idle, nice), (own.idle, own.nice));
-    assert_eq!(slice.unwrap_or_default(), own.slice);
+    let own_priority = own_priority();
+    assert_eq!((policy == SchedPolicy::Idle, nice), (own_priority.idle, own_priority.nice));
+    assert_eq!(slice.unwrap_or_default(), own_priority.slice);
 }

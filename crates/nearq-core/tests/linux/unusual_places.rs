@@ -52,12 +52,12 @@ fn a_workers_thread_local_may_own_the_last_handle() {
         let runtime = ends_soon();
         let queue = runtime.workqueue_builder("keeps").build().unwrap();
         let (sender, receiver) = mpsc::channel();
-        let told = OnDrop(move || sender.send(()).unwrap());
+        let on_drop = OnDrop(move || sender.send(()).unwrap());
         if of_queue {
             let other = runtime.workqueue_builder("kept").build().unwrap();
-            keep_in_a_worker(&queue, (other, told));
+            keep_in_a_worker(&queue, (other, on_drop));
         } else {
-            keep_in_a_worker(&queue, (runtime.clone(), told));
+            keep_in_a_worker(&queue, (runtime.clone(), on_drop));
         }
         drop((queue, runtime));
         receiver.recv_timeout(PATIENCE).expect("the destructor returns");

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use nearq_core::{JoinHandle, Runtime, Workqueue, block_in_place};
 
-use crate::common::{Gate, PATIENCE, command, name_of, part, said, skipped};
+use crate::common::{Gate, PATIENCE, command, name_of, output_text, part, skipped};
 
 #[test]
 fn detection_degrades_to_hints_with_one_warning() {
     const WHAT: &str = "a system without /proc";
-    let own = std::env::current_exe().expect("the test has a name");
+    let program = std::env::current_exe().expect("the test has a name");
     let hidden =
         "mount -t tmpfs none /proc 2>/dev/null || { echo no mount; exit 0; }; exec \"$0\" \"$@\"";
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", hidden])
-        .arg(own)
+        .arg(program)
         .args(["--exact", name_of(&a_program_works_without_proc), "--ignored", "--nocapture"])
         .output();
     let output = match output {
@@ -28,15 +28,15 @@ fn detection_degrades_to_hints_with_one_warning() {
             return skipped(WHAT, why, "apt-get install util-linux, and run the tests as root");
         }
     };
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let shown = String::from_utf8_lossy(&output.stdout);
-    if said.contains("unshare failed") {
+    if stderr.contains("unshare failed") {
         return skipped(WHAT, "no mount namespace may be made", "run the tests as root");
     }
-    assert!(output.status.success() && shown.contains("1 passed"), "{shown}{said}");
-    let lines = said.lines().filter(|line| line.contains("nearq::block_in_place")).count();
-    assert_eq!(lines, 1, "{said}");
-    assert!(said.contains("/proc"), "{said}");
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}{stderr}");
+    let lines = stderr.lines().filter(|line| line.contains("nearq::block_in_place")).count();
+    assert_eq!(lines, 1, "{stderr}");
+    assert!(stderr.contains("/proc"), "{stderr}");
 }
 
 /// Items that wait for each other, asleep: more than there are CPUs, and one more, that would run at once if nobody could tell.
@@ -72,7 +72,7 @@ fn items_that_wait_for_each_other_run_without_file_descriptors() {
     if part().is_none() {
         let test = items_that_wait_for_each_other_run_without_file_descriptors;
         let output = command(test, "alone").output().unwrap();
-        return assert!(output.status.success(), "{}", said(&output));
+        return assert!(output.status.success(), "{}", output_text(&output));
     }
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("blind").build().unwrap();

@@ -384,9 +384,9 @@ fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration
 #[test]
 fn items_behind_a_long_item_in_a_batch_do_not_wait_for_it() {
     let asleep = behind_a_long_item(|_| Sim::sleep(us(1_000_000)));
-    let said = behind_a_long_item(|runtime| runtime.block_in_place(|| Sim::sleep(us(1_000_000))));
+    let delay = behind_a_long_item(|runtime| runtime.block_in_place(|| Sim::sleep(us(1_000_000))));
     let computing = behind_a_long_item(|_| compute(us(1_000_000)));
-    assert!(said < us(5_000), "{said:?}");
+    assert!(delay < us(5_000), "{delay:?}");
     assert!(asleep < us(50_000) && computing < us(50_000), "{asleep:?}, {computing:?}");
 }
 

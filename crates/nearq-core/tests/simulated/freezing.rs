@@ -201,11 +201,11 @@ fn an_item_may_wait_for_items_that_a_thaw_admits() {
             let freezes = runtime.clone();
             let freezer = Sim::spawn(ThreadSpec::default(), move || freezes.freeze().unwrap());
             Sim::sleep(Duration::from_millis(20));
-            let is_told = waiter.is_finished();
+            let is_refused = waiter.is_finished();
             runtime.thaw();
             Sim::join(freezer.expect("room"));
             assert_eq!(
-                (is_told, waiter.join().unwrap()),
+                (is_refused, waiter.join().unwrap()),
                 (limit == 1, limit == 1),
                 "limit {limit}"
             );

@@ -131,18 +131,18 @@ fn slow_start_hooks_add_at_most_one_thread_to_the_number_of_cpus() {
 
 #[test]
 fn a_stall_names_start_hooks_that_do_not_return() {
-    let told: Vec<Stall> = simulate("core:2", 1, || {
-        let told = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
-        let told_clone = Arc::clone(&told);
+    let reports: Vec<Stall> = simulate("core:2", 1, || {
+        let reports = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
+        let reports_clone = Arc::clone(&reports);
         let runtime = builder(|_| Sim::sleep(LONG))
             .stall_after(ms(200))
-            .on_stall(move |stall| told_clone.lock().push(stall.clone()));
+            .on_stall(move |stall| reports_clone.lock().push(stall.clone()));
         let runtime = runtime.build().expect("is known");
         one_item(&queue(&runtime));
-        core::mem::take(&mut *told.lock())
+        core::mem::take(&mut *reports.lock())
     });
-    assert!((8..10).contains(&told.len()), "{told:?}");
-    for stall in &told {
+    assert!((8..10).contains(&reports.len()), "{reports:?}");
+    for stall in &reports {
         assert_eq!((stall.waiting, stall.idle, stall.busy.len()), (1, 0, 3), "{stall:?}");
         for worker in &stall.busy {
             assert_eq!(

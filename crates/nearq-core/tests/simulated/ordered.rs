@@ -85,8 +85,8 @@ fn under_changes(seed: u64) {
     let started = outcome.expect();
     assert_eq!(started.len(), ISSUERS * ITEMS, "seed {seed}");
     for issuer in 0..ISSUERS {
-        let own = started.iter().filter(|(by, _)| *by == issuer).map(|(_, number)| *number);
-        assert!(own.eq(0..ITEMS), "seed {seed}: {started:?}");
+        let issued = started.iter().filter(|(by, _)| *by == issuer).map(|(_, number)| *number);
+        assert!(issued.eq(0..ITEMS), "seed {seed}: {started:?}");
     }
 }
 
@@ -126,12 +126,12 @@ fn an_item_that_queues_itself_runs_after_the_others() {
         let queue = runtime.workqueue_builder("ordered").ordered().build().expect("can be done");
         let queue = Arc::new(queue);
         let order: Arc<Mutex<Vec<usize>, Sim>> = Arc::new(Mutex::new_in(Vec::new()));
-        let (own, log) = (Arc::downgrade(&queue), Arc::clone(&order));
+        let (queue_weak, log) = (Arc::downgrade(&queue), Arc::clone(&order));
         let again = Work::new_in(move |work: &Work<Sim>| {
             Sim::sleep(Duration::from_micros(500));
             log.lock().push(0);
             if log.lock().len() < 4 {
-                own.upgrade().expect("alive").queue(work);
+                queue_weak.upgrade().expect("alive").queue(work);
             }
         });
         queue.queue(&again);

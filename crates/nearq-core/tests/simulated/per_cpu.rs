@@ -21,7 +21,7 @@ fn machine(text: &str) -> Topology {
 }
 
 /// What an item saw: the CPU it was queued for, and the one it ran on.
-type Seen = Arc<Mutex<Vec<(usize, usize)>, Sim>>;
+type SeenCpus = Arc<Mutex<Vec<(usize, usize)>, Sim>>;
 
 fn runtime() -> Runtime<Sim> {
     Runtime::<Sim>::builder_in().build().expect("the machine is known")
@@ -31,7 +31,7 @@ fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
     runtime.workqueue_builder("percpu").per_cpu().build().expect("can be done")
 }
 
-fn witness(seen: &Seen, queued: usize) -> Work<Sim> {
+fn witness(seen: &SeenCpus, queued: usize) -> Work<Sim> {
     let seen = Arc::clone(seen);
     Work::new_in(move |_: &Work<Sim>| {
         compute(Duration::from_micros(3));
@@ -44,7 +44,7 @@ fn items_run_on_the_named_cpu_or_the_queueing_cpu() {
     let outcome = Simulation::new(machine("pack:2 l3:2 core:2 pu:2"), 3).run(|| {
         let runtime = runtime();
         let queue = Arc::new(queue(&runtime));
-        let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
+        let seen: SeenCpus = Arc::new(Mutex::new_in(Vec::new()));
         let issuers: Vec<_> = (0..16)
             .map(|cpu| {
                 let (queue, seen) = (Arc::clone(&queue), Arc::clone(&seen));
@@ -196,7 +196,7 @@ fn items_of_an_offline_cpu_run_elsewhere_until_it_is_back() {
         let outcome = Simulation::new(machine("core:4"), 3).run(move || {
             let runtime = runtime();
             let queue = queue(&runtime);
-            let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
+            let seen: SeenCpus = Arc::new(Mutex::new_in(Vec::new()));
             let ran = |expected: fn(usize) -> bool| {
                 queue.queue_on(3, &witness(&seen, 3)).unwrap();
                 Sim::sleep(Duration::from_millis(2));
@@ -231,7 +231,7 @@ fn items_of_a_forbidden_cpu_run_on_other_cpus() {
         Sim::set_limits(limits);
         let runtime = runtime();
         let queue = queue(&runtime);
-        let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
+        let seen: SeenCpus = Arc::new(Mutex::new_in(Vec::new()));
         queue.queue_on(3, &witness(&seen, 3)).unwrap();
         Sim::sleep(Duration::from_millis(2));
         let (_, cpu) = seen.lock().pop().expect("it has run");

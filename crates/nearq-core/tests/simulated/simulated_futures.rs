@@ -234,22 +234,22 @@ fn closures_are_cancelled_while_they_start() {
                         })
                     })
                     .collect();
-                let mut said = Vec::new();
+                let mut cancelled = Vec::new();
                 for (number, handle) in handles.iter().enumerate() {
                     compute(Duration::from_nanos(700));
                     if handle.cancel() {
-                        said.push(number);
+                        cancelled.push(number);
                     }
                 }
                 for (number, handle) in handles.into_iter().enumerate() {
-                    assert_eq!(handle.join().is_err(), said.contains(&number));
+                    assert_eq!(handle.join().is_err(), cancelled.contains(&number));
                 }
                 drop(queue);
                 drop(runtime);
-                let mut all: Vec<_> = runs.lock().iter().chain(&said).copied().collect();
+                let mut all: Vec<_> = runs.lock().iter().chain(&cancelled).copied().collect();
                 all.sort_unstable();
                 assert_eq!(all, (0..40).collect::<Vec<_>>(), "it ran, or it was cancelled");
-                said.len()
+                cancelled.len()
             });
         let cancelled = expect(outcome, seed);
         ran += 40 - cancelled;

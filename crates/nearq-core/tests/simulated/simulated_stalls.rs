@@ -13,7 +13,7 @@ use nearq_platform::{Instant, LockPlatform};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::Topology;
 
-type Told = Arc<Mutex<Vec<(Instant, Stall)>, Sim>>;
+type Reports = Arc<Mutex<Vec<(Instant, Stall)>, Sim>>;
 
 const PERIOD: Duration = Duration::from_millis(50);
 /// The monitor looks every 10 ms where nothing moves for long.
@@ -24,14 +24,14 @@ fn simulation(seed: u64) -> Simulation {
 }
 
 /// Two threads at most, and a note of each report.
-fn builder(told: &Told) -> RuntimeBuilder<Sim> {
-    let told = Arc::clone(told);
+fn builder(reports: &Reports) -> RuntimeBuilder<Sim> {
+    let reports = Arc::clone(reports);
     Runtime::<Sim>::builder_in().thread_limit(2).stall_after(PERIOD).on_stall(move |stall| {
-        told.lock().push((Sim::now(), stall.clone()));
+        reports.lock().push((Sim::now(), stall.clone()));
     })
 }
 
-fn told() -> Told {
+fn reports() -> Reports {
     Arc::new(Mutex::new_in(Vec::new()))
 }
 
@@ -39,8 +39,8 @@ fn told() -> Told {
 fn a_stall_is_reported_once_per_period() {
     for seed in 0..5 {
         let outcome = simulation(seed).run(|| {
-            let told = told();
-            let runtime = builder(&told).build().expect("is known");
+            let reports = reports();
+            let runtime = builder(&reports).build().expect("is known");
             let queue = runtime.workqueue_builder("stuck").build().expect("can be done");
             let begin = Sim::now();
             let asleep = [(); 2].map(|()| {
@@ -55,13 +55,13 @@ fn a_stall_is_reported_once_per_period() {
             }
             // Nothing waits any more.
             Sim::sleep(Duration::from_millis(200));
-            let told = core::mem::take(&mut *told.lock());
-            (begin, told)
+            let reports = core::mem::take(&mut *reports.lock());
+            (begin, reports)
         });
         assert!(outcome.warnings.is_empty(), "who is told says it himself: {:?}", outcome.warnings);
-        let (begin, told) = outcome.expect();
-        assert_eq!(told.len(), 5, "seed {seed}: {told:?}");
-        for (count, (at, stall)) in (1..).zip(&told) {
+        let (begin, reports) = outcome.expect();
+        assert_eq!(reports.len(), 5, "seed {seed}: {reports:?}");
+        for (count, (at, stall)) in (1..).zip(&reports) {
             let after = *at - begin;
             let due = PERIOD * count;
             assert!(
@@ -80,7 +80,7 @@ fn a_stall_is_reported_once_per_period() {
                 assert!(runs <= after && runs + LATE >= stall.lasts, "{runs:?} of {after:?}");
             }
         }
-        let text = told[0].1.to_string();
+        let text = reports[0].1.to_string();
         let mut lines = text.lines();
         let first = lines.next().unwrap_or_default();
         assert!(first.starts_with("pool 0 (CPUs 0-1, nice 0) has started nothing for 5"), "{text}");
@@ -99,10 +99,10 @@ fn a_stall_is_reported_once_per_period() {
 #[test]
 fn a_callback_that_panics_is_called_again() {
     let outcome = simulation(1).run(|| {
-        let told = told();
-        let told_clone = Arc::clone(&told);
-        let runtime = builder(&told).on_stall(move |stall| {
-            told_clone.lock().push((Sim::now(), stall.clone()));
+        let reports = reports();
+        let reports_clone = Arc::clone(&reports);
+        let runtime = builder(&reports).on_stall(move |stall| {
+            reports_clone.lock().push((Sim::now(), stall.clone()));
             std::panic::resume_unwind(Box::new("of the callback"));
         });
         let runtime = runtime.build().expect("is known");
@@ -111,7 +111,7 @@ fn a_callback_that_panics_is_called_again() {
         for handle in handles {
             handle.join().expect("no panic");
         }
-        told.lock().len()
+        reports.lock().len()
     });
     assert_eq!(outcome.expect(), 2);
 }
@@ -119,8 +119,8 @@ fn a_callback_that_panics_is_called_again() {
 #[test]
 fn no_stall_is_reported_during_progress_or_when_switched_off() {
     let outcome = simulation(2).run(|| {
-        let told = told();
-        let runtime = builder(&told).build().expect("is known");
+        let reports = reports();
+        let runtime = builder(&reports).build().expect("is known");
         let queue = runtime.workqueue_builder("slow").build().expect("can be done");
         // Work waits all the time, and something starts every 20 ms.
         let handles: Vec<_> =
@@ -129,13 +129,13 @@ fn no_stall_is_reported_during_progress_or_when_switched_off() {
             handle.join().expect("no panic");
         }
         // And where it is switched off.
-        let quiet = builder(&told).stall_after(Duration::ZERO).build().expect("is known");
+        let quiet = builder(&reports).stall_after(Duration::ZERO).build().expect("is known");
         let queue = quiet.workqueue_builder("stuck").build().expect("can be done");
         let handles = [(); 3].map(|()| queue.spawn(|| Sim::sleep(Duration::from_millis(300))));
         for handle in handles {
             handle.join().expect("no panic");
         }
-        core::mem::take(&mut *told.lock())
+        core::mem::take(&mut *reports.lock())
     });
     assert_eq!(outcome.expect(), []);
 }
@@ -180,8 +180,8 @@ fn without_a_callback_a_stall_is_a_warning_after_the_configured_time() {
 #[test]
 fn a_stall_names_workers_that_announced_blocking() {
     let outcome = simulation(4).run(|| {
-        let told = told();
-        let runtime = builder(&told).build().expect("is known");
+        let reports = reports();
+        let runtime = builder(&reports).build().expect("is known");
         let queue = runtime.workqueue_builder("said").build().expect("can be done");
         let handles = [(); 3].map(|()| {
             let runtime_clone = runtime.clone();
@@ -192,11 +192,11 @@ fn a_stall_names_workers_that_announced_blocking() {
         for handle in handles {
             handle.join().expect("no panic");
         }
-        core::mem::take(&mut *told.lock())
+        core::mem::take(&mut *reports.lock())
     });
-    let told = outcome.expect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    let busy = &told[0].1.busy;
+    let reports = outcome.expect();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    let busy = &reports[0].1.busy;
     assert_eq!(busy.len(), 2);
     assert!(busy.iter().all(|worker| worker.activity == Activity::Sleeps && worker.runs.is_none()));
 }

@@ -145,12 +145,12 @@ fn another_worker_is_retired_if_a_stop_hook_is_slow() {
 
 #[test]
 fn a_stall_names_the_limit_and_the_threads_of_each_pool() {
-    let told: Vec<Stall> = simulate("core:2", 1, || {
-        let told = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
-        let told_clone = Arc::clone(&told);
+    let reports: Vec<Stall> = simulate("core:2", 1, || {
+        let reports = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
+        let reports_clone = Arc::clone(&reports);
         let runtime = limited(3)
             .stall_after(ms(100))
-            .on_stall(move |stall| told_clone.lock().push(stall.clone()))
+            .on_stall(move |stall| reports_clone.lock().push(stall.clone()))
             .build()
             .expect("is known");
         let queues = [0, 5, 10].map(|nice| of_nice(&runtime, nice));
@@ -163,17 +163,17 @@ fn a_stall_names_the_limit_and_the_threads_of_each_pool() {
         for item in busy {
             item.join().expect("no panic");
         }
-        core::mem::take(&mut *told.lock())
+        core::mem::take(&mut *reports.lock())
     });
-    assert_eq!(told.len(), 2, "{told:?}");
-    for stall in &told {
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    for stall in &reports {
         let limit = stall.limit.as_ref().expect("it is the runtime's");
         assert_eq!((limit.threads, stall.refused), (3, true));
         let has = |pool: &PoolThreads| (u32::from(pool.pool), pool.threads, pool.idle);
         assert_eq!(limit.pools.iter().map(has).collect::<Vec<_>>(), [(0, 2, 0), (1, 1, 0)]);
         let text = stall.to_string();
-        let own = "no thread can be started: the runtime's own limit of 3 threads (thread_limit) is reached: pool 0 has 2, pool 1 has 1";
-        assert!(text.contains(own), "{text}");
+        let own_limit = "no thread can be started: the runtime's own limit of 3 threads (thread_limit) is reached: pool 0 has 2, pool 1 has 1";
+        assert!(text.contains(own_limit), "{text}");
     }
 }
 

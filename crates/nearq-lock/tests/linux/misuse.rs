@@ -82,8 +82,8 @@ fn relocking_a_held_mutex_panics_unless_the_wait_has_a_deadline() {
     with_each_mode(|mode| {
         let mutex = Mutex::<u32>::new(0);
         let guard = mutex.lock();
-        let said = complaint(|| drop(mutex.lock()));
-        assert!(said.contains("already holds"), "{mode:?}: {said}");
+        let message = complaint(|| drop(mutex.lock()));
+        assert!(message.contains("already holds"), "{mode:?}: {message}");
         assert!(mutex.try_lock().is_none());
         assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none());
         assert!(mutex.try_lock_until_in(Linux::now()).is_none());
@@ -92,7 +92,7 @@ fn relocking_a_held_mutex_panics_unless_the_wait_has_a_deadline() {
 
         let raw = RawMutex::new();
         assert!(raw.lock_unqueued(None));
-        assert_eq!(complaint(|| assert!(raw.lock_unqueued(None))), said);
+        assert_eq!(complaint(|| assert!(raw.lock_unqueued(None))), message);
         assert!(!raw.lock_unqueued(Some(Linux::now())));
         // SAFETY: taken above.
         unsafe { raw.unlock() };
@@ -176,8 +176,8 @@ fn waiting_for_a_condition_with_another_threads_mutex_panics() {
     elsewhere(|| {
         let moment = Duration::from_millis(1);
         // SAFETY: none: another thread holds the mutex, which is what is tested. The panic comes before anything is done.
-        let said = complaint(|| assert!(unsafe { CONDVAR.wait_for(&MUTEX, moment) }));
-        assert!(said.contains("does not hold"), "{said}");
+        let message = complaint(|| assert!(unsafe { CONDVAR.wait_for(&MUTEX, moment) }));
+        assert!(message.contains("does not hold"), "{message}");
         assert!(!CONDVAR.notify_one(), "it does not wait");
     });
     // SAFETY: taken above.
@@ -197,11 +197,11 @@ fn a_mutex_at_a_reused_address_is_a_new_mutex() {
         let place = Box::into_raw(Box::new(RawMutex::new()));
         // SAFETY: a mutex is there, which is shared with the other thread and freed below, after that has ended.
         unsafe { &*place }.lock();
-        let theirs = Place(place);
+        let sent = Place(place);
         let taken = Arc::new(Mutex::new(false));
-        let tell = Arc::clone(&taken);
+        let taken_clone = Arc::clone(&taken);
         let main = move || {
-            let Place(place) = { theirs };
+            let Place(place) = { sent };
             if dropped {
                 // SAFETY: a mutex is there, and no thread uses it: the one that holds it waits for `taken`.
                 unsafe { place.drop_in_place() };
@@ -211,7 +211,7 @@ fn a_mutex_at_a_reused_address_is_a_new_mutex() {
             // SAFETY: the mutex was written just now, and is freed after this thread has ended.
             let mutex = unsafe { &*place };
             mutex.lock();
-            *tell.lock() = true;
+            *taken_clone.lock() = true;
             Linux::sleep(Duration::from_millis(100));
             // SAFETY: taken above.
             unsafe { mutex.unlock() };
@@ -260,8 +260,8 @@ fn a_mutex_whose_owner_has_exited_has_no_owner() {
     static MUTEX: Mutex<u32> = Mutex::new(0);
     elsewhere(|| core::mem::forget(MUTEX.lock()));
     // SAFETY: none: the thread that took it has ended, which is what is tested. The panic comes before anything is done.
-    let said = complaint(|| unsafe { MUTEX.force_unlock() });
-    assert!(said.contains("does not hold"), "{said}");
+    let message = complaint(|| unsafe { MUTEX.force_unlock() });
+    assert!(message.contains("does not hold"), "{message}");
     assert!(MUTEX.try_lock_for(Duration::from_millis(1)).is_none());
 }
 

@@ -87,15 +87,17 @@ fn the_most_urgent_thread_locks_next() {
         let guard = order.lock();
         let threads: Vec<_> = [10, 11, 12, 13, 50, 14]
             .map(|priority| {
-                let (shared, who) = (Arc::clone(&order), Arc::new(Mutex::<_>::new(None)));
-                let who_clone = Arc::clone(&who);
+                let (shared, waiter) = (Arc::clone(&order), Arc::new(Mutex::<_>::new(None)));
+                let who_clone = Arc::clone(&waiter);
                 let thread = spawn(move || {
                     assert!(become_urgent(priority));
                     *who_clone.lock() = Some(Linux::current_thread());
                     shared.lock().push(priority);
                 });
-                // Asleep for good: it waits for nothing else once it has set `who`.
-                while !who.lock().is_some_and(|who| Linux::run_state(who) == Ok(RunState::Blocked))
+                // Asleep for good: it waits for nothing else once it has set `waiter`.
+                while !waiter
+                    .lock()
+                    .is_some_and(|waiter| Linux::run_state(waiter) == Ok(RunState::Blocked))
                 {
                     Linux::sleep(Duration::from_millis(1));
                 }

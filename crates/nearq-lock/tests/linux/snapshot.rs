@@ -12,7 +12,7 @@ type Word = <Linux as LockPlatform>::AtomicU32;
 
 const THREADS: usize = 4;
 const MUTEXES: usize = 3;
-const LOOKS: usize = if cfg!(miri) { 3 } else { 2_000 };
+const SNAPSHOTS: usize = if cfg!(miri) { 3 } else { 2_000 };
 
 /// A snapshot shows a possible state at any time, and disturbs no thread.
 #[test]
@@ -47,12 +47,12 @@ fn snapshots_of_contended_mutexes_are_consistent() {
         })
         .collect();
     let mut slotted = 0;
-    let mut looks = 0;
+    let mut snapshots = 0;
     let deadline = Linux::now() + Duration::from_mins(5);
     // Until some mutexes have queues by cache, which happens when two threads wait for one; Miri takes too long for that.
-    while looks < LOOKS || slotted == 0 && !cfg!(miri) {
-        assert!(Linux::now() < deadline, "after {looks} looks none has queues by cache");
-        looks += 1;
+    while snapshots < SNAPSHOTS || slotted == 0 && !cfg!(miri) {
+        assert!(Linux::now() < deadline, "after {snapshots} looks none has queues by cache");
+        snapshots += 1;
         let seen = Snapshot::of_process();
         slotted = slotted.max(seen.mutexes.len());
         assert!((1..=4095).contains(&seen.slots) && seen.mutexes.len() <= seen.slots, "{seen:?}");

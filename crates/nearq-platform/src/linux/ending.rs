@@ -12,7 +12,7 @@
 //! back. Relaxed everywhere: a number, and nothing is published with it.
 //!
 //! # A thread's state
-//! From `Unknown` to `Told` when it first asks, to `Over` when the key's destructor has run. That may be before the
+//! From `Unknown` to `Registered` when it first asks, to `Over` when the key's destructor has run. That may be before the
 //! destructors of other keys: while these run, the thread counts as one whose end is not reported.
 
 use core::cell::Cell;
@@ -31,23 +31,23 @@ static KEY: AtomicU32 = AtomicU32::new(UNKNOWN);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Unknown,
-    Told,
+    Registered,
     Over,
 }
 
 thread_local! {
     // Made by the compiler, without destructors: they can be used until the thread's last instruction.
     static STATE: Cell<State> = const { Cell::new(State::Unknown) };
-    static TELL: Cell<Option<fn()>> = const { Cell::new(None) };
+    static CALLBACK: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Has `tell` called by the caller's thread when it ends; the last one counts. False if `tell` will not be called: the thread
-/// has told already, or the C library has no key or no memory.
+/// Has `callback` called by the caller's thread when it ends; the last call counts. False if `callback` will not be called: the thread
+/// has run its callback already, or the C library has no key or no memory.
 #[inline]
-pub(super) fn call_at_thread_end(tell: fn()) -> bool {
-    TELL.set(Some(tell));
+pub(super) fn call_at_thread_end(callback: fn()) -> bool {
+    CALLBACK.set(Some(callback));
     match STATE.get() {
-        State::Told => true,
+        State::Registered => true,
         State::Over => false,
         State::Unknown => register(),
     }
@@ -60,11 +60,11 @@ fn register() -> bool {
     let something = ptr::from_ref(&KEY).cast();
     // SAFETY: validity: the key is one of ours, and never deleted. Aliasing: the value is not followed. Thread: the caller's
     // own value.
-    let told = unsafe { libc::pthread_setspecific(key, something) } == 0;
-    if told {
-        STATE.set(State::Told);
+    let registered = unsafe { libc::pthread_setspecific(key, something) } == 0;
+    if registered {
+        STATE.set(State::Registered);
     }
-    told
+    registered
 }
 
 /// The process's key, if there is one.
@@ -82,16 +82,16 @@ fn make_key() -> Option<libc::pthread_key_t> {
     // SAFETY: validity: the key is a live integer, and the destructor lives as long as the program's code. Aliasing: the only
     // reference is the one passed. Thread: any thread may make keys.
     let made = unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0;
-    let ours = if made { key + FIRST } else { NONE };
-    match KEY.compare_exchange(UNKNOWN, ours, Ordering::Relaxed, Ordering::Relaxed) {
+    let new = if made { key + FIRST } else { NONE };
+    match KEY.compare_exchange(UNKNOWN, new, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => made.then_some(key),
-        Err(theirs) => {
+        Err(existing) => {
             if made {
                 // SAFETY: validity: made above, and not published, so no thread has a value there. Aliasing: no reference. Thread: any
                 // thread may delete keys.
                 unsafe { libc::pthread_key_delete(key) };
             }
-            (theirs != NONE).then(|| theirs - FIRST)
+            (existing != NONE).then(|| existing - FIRST)
         }
     }
 }
@@ -100,13 +100,13 @@ fn make_key() -> Option<libc::pthread_key_t> {
 /// in the middle of what it is about to do. This function has no call that unwinds, so that its frame can be unwound at any place.
 extern "C" fn ended(_something: *mut c_void) {
     sys::defer_cancellation();
-    tell();
+    call_back();
 }
 
 #[inline(never)]
-extern "C" fn tell() {
+extern "C" fn call_back() {
     STATE.set(State::Over);
-    if let Some(tell) = TELL.get() {
-        tell();
+    if let Some(callback) = CALLBACK.get() {
+        callback();
     }
 }

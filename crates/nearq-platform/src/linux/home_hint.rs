@@ -38,7 +38,7 @@ const PATH: &CStr = c"/sys/fs/bpf/nearq/told";
 const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// What is reported besides the node: that the home was reported, `NQ_WHY_TOLD` of the scheduler's policy.
-const TOLD: u32 = 4;
+const REQUESTED: u32 = 4;
 
 /// The inode of the first namespace of processes, `PROC_PID_INIT_INO` of the kernel's `include/linux/proc_ns.h`: since 3.8.
 const FIRST_NAMESPACE: u64 = 0xefff_fffc;
@@ -69,7 +69,7 @@ impl<'a> HintSender<'a> {
             return false;
         };
         match node.map(u32::try_from) {
-            Some(Ok(node)) => map.set(number, [node, TOLD]).is_ok(),
+            Some(Ok(node)) => map.set(number, [node, REQUESTED]).is_ok(),
             Some(Err(_)) => false,
             // That nothing was reported about it is no failure.
             None => matches!(map.remove(number), Ok(()) | Err(Errno::NOENT)),
@@ -244,15 +244,15 @@ mod tests {
             return;
         }
         assert!(received);
-        assert_eq!(first.get(7), Some([1, TOLD]));
+        assert_eq!(first.get(7), Some([1, REQUESTED]));
         // At once: only the absence of a map is remembered.
         fs::remove_file(folder.0.join("told")).unwrap();
         let second = Made::new(8).unwrap();
         second.pin(&path).unwrap();
         assert_ne!(identity(&path), of_first);
         assert!(sender.send(8, Some(0), later));
-        assert_eq!((first.get(8), second.get(8)), (None, Some([0, TOLD])));
-        assert!(sender.send(8, Some(1), later) && second.get(8) == Some([1, TOLD]));
+        assert_eq!((first.get(8), second.get(8)), (None, Some([0, REQUESTED])));
+        assert!(sender.send(8, Some(1), later) && second.get(8) == Some([1, REQUESTED]));
         assert!(sender.send(8, None, later) && second.get(8).is_none());
         assert!(sender.send(8, None, later), "to take back a hint that was not sent is no failure");
         // A map of something else.

@@ -18,14 +18,14 @@ use super::thread::{self, Thread};
 use crate::{LockPlatform as _, Look, Machine, OsError};
 
 /// Whether the warning that the machine cannot be read whole was given since the machine was last whole.
-static SAID: AtomicBool = AtomicBool::new(false);
+static WARNED: AtomicBool = AtomicBool::new(false);
 
 /// Reads the machine of this process again.
 pub(super) fn read() -> Result<Machine, String> {
     let affinity = affinity();
     let refused = affinity.as_ref().err().map(without_affinity);
     let machine = read_below(Path::new("/"), affinity)?;
-    say(refused, &machine.topology);
+    warn_once(refused, &machine.topology);
     Ok(machine)
 }
 
@@ -34,9 +34,10 @@ pub(super) fn look_again(topology: &Topology, limits: &Limits) -> Result<Look, S
     let root = Path::new("/");
     let affinity = affinity();
     let refused = affinity.as_ref().err().map(without_affinity);
-    let look = look_below(root, topology, limits, affinity.unwrap_or_else(|_| told_by_proc(root)))?;
-    say(refused, look.topology.as_ref().unwrap_or(topology));
-    Ok(look)
+    let found =
+        check_below(root, topology, limits, affinity.unwrap_or_else(|_| affinity_from_proc(root)))?;
+    warn_once(refused, found.topology.as_ref().unwrap_or(topology));
+    Ok(found)
 }
 
 /// The CPUs of the process, not of the caller, which may be a worker that was restricted.
@@ -45,7 +46,7 @@ fn affinity() -> Result<CpuSet, OsError> {
 }
 
 /// The CPUs that the process may run on, as far as they are online, by `/proc/self/status`; empty if that does not say.
-fn told_by_proc(root: &Path) -> CpuSet {
+fn affinity_from_proc(root: &Path) -> CpuSet {
     let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let allowed = list.and_then(|list| CpuSet::parse_list(list).ok()).unwrap_or_default();
@@ -64,7 +65,7 @@ fn without_affinity(refused: &OsError) -> String {
 
 fn read_below(root: &Path, affinity: Result<CpuSet, OsError>) -> Result<Machine, String> {
     let refused = affinity.as_ref().err().map(ToString::to_string);
-    let affinity = affinity.unwrap_or_else(|_| told_by_proc(root));
+    let affinity = affinity.unwrap_or_else(|_| affinity_from_proc(root));
     let topology = match Topology::from_sysfs_of(root, &affinity) {
         Ok(topology) => topology,
         Err(error) if affinity.is_empty() && refused.is_some() => stand_in(&counted(), &error)?,
@@ -95,7 +96,7 @@ fn stand_in(cpus: &CpuSet, error: &TopologyError) -> Result<Topology, String> {
     }
 }
 
-fn look_below(
+fn check_below(
     root: &Path,
     topology: &Topology,
     limits: &Limits,
@@ -114,12 +115,12 @@ fn look_below(
 }
 
 /// Warns of what could not be read, in one line. Warns again only if everything could be read in between.
-fn say(refused: Option<String>, topology: &Topology) {
+fn warn_once(refused: Option<String>, topology: &Topology) {
     let reasons: Vec<String> = refused.into_iter().chain(topology.warning()).collect();
     // Relaxed: it only decides which of several threads gives the warning.
     if reasons.is_empty() {
-        SAID.store(false, Ordering::Relaxed);
-    } else if !SAID.swap(true, Ordering::Relaxed) {
+        WARNED.store(false, Ordering::Relaxed);
+    } else if !WARNED.swap(true, Ordering::Relaxed) {
         Linux::warn(&format!("the machine could be read only in part: {}", reasons.join("; ")));
     }
 }
@@ -140,15 +141,15 @@ mod tests {
         assert_eq!((topology.possible(), limits.effective()), (&cpus("2-4"), cpus("2-4")));
         assert_eq!((topology.nodes().len(), topology.llcs().len()), (1, 1));
         assert!(!topology.is_whole());
-        let said = topology.warning().expect("it is said");
-        assert!(said.starts_with("/nonexistent: No such file or directory"), "{said}");
+        let warning = topology.warning().expect("it is said");
+        assert!(warning.starts_with("/nonexistent: No such file or directory"), "{warning}");
         // It remains a stand-in, and follows the affinity.
-        let look = |affinity| look_below(nowhere, topology, limits, affinity).unwrap();
-        let same = look(cpus("2-4"));
+        let check = |affinity| check_below(nowhere, topology, limits, affinity).unwrap();
+        let same = check(cpus("2-4"));
         assert_eq!((same.topology, &same.limits), (None, limits));
-        let less = look(cpus("3"));
+        let less = check(cpus("3"));
         assert_eq!((less.topology, less.limits.effective()), (None, cpus("3")));
-        let more = look(cpus("4-7"));
+        let more = check(cpus("4-7"));
         assert_eq!(more.topology.as_ref().map(Topology::possible), Some(&cpus("2-7")));
         assert!(more.topology.is_some_and(|topology| !topology.is_whole()));
     }
@@ -208,10 +209,10 @@ mod tests {
             (&cpus("0-3"), topology.core_index(3))
         );
         let notes = [topology.notes(), limits.notes()].concat();
-        let said = notes.iter().filter(|note| note.contains("leaves out CPUs 2-3")).count();
-        assert_eq!(said, 2, "{notes:?}");
-        let look = look_below(&root, topology, limits, cpus("2-3")).unwrap();
-        assert_eq!((look.topology, &look.limits), (None, limits));
+        let noted = notes.iter().filter(|note| note.contains("leaves out CPUs 2-3")).count();
+        assert_eq!(noted, 2, "{notes:?}");
+        let found = check_below(&root, topology, limits, cpus("2-3")).unwrap();
+        assert_eq!((found.topology, &found.limits), (None, limits));
         std::fs::remove_dir_all(&root).unwrap();
     }
 
@@ -228,7 +229,7 @@ mod tests {
     fn checking_this_machine_again_finds_no_change() {
         let Machine { topology, limits } = read().expect("readable");
         assert_eq!(topology.warning(), None, "where tests run it is whole");
-        let look = look_again(&topology, &limits).expect("readable");
-        assert_eq!(look.topology, None);
+        let found = look_again(&topology, &limits).expect("readable");
+        assert_eq!(found.topology, None);
     }
 }

@@ -108,7 +108,7 @@ fn thread_ends() {
 static SHARED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 /// The causes of the warnings given so far.
-static SAID: Said = Said::new();
+static WARNED_CAUSES: Said = Said::new();
 
 impl LockPlatform for Linux {
     type AtomicU16 = AtomicU16;
@@ -263,7 +263,7 @@ impl LockPlatform for Linux {
     }
 
     fn warn_once(cause: &str, line: &str) {
-        if SAID.is_first(cause) {
+        if WARNED_CAUSES.is_first(cause) {
             Self::warn(line);
         }
     }
@@ -484,9 +484,9 @@ mod tests {
     #[test]
     fn each_thread_has_its_own_slot() {
         assert!(Linux::slot().is_null());
-        let mine = &raw const MARK;
-        Linux::set_slot(mine.cast());
-        assert_eq!(Linux::slot(), mine.cast());
+        let mark = &raw const MARK;
+        Linux::set_slot(mark.cast());
+        assert_eq!(Linux::slot(), mark.cast());
         std::thread::spawn(|| assert!(Linux::slot().is_null())).join().unwrap();
     }
 
@@ -494,9 +494,9 @@ mod tests {
 
     #[test]
     fn a_number_is_released_when_its_thread_exits() {
-        static GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
+        static RELEASED: AtomicU32 = AtomicU32::new(0);
         fn end(number: u32) {
-            GIVEN_BACK.fetch_add(number, Ordering::Relaxed);
+            RELEASED.fetch_add(number, Ordering::Relaxed);
         }
         assert_eq!(Linux::number(), 0);
         std::thread::spawn(|| {
@@ -507,16 +507,16 @@ mod tests {
         .join()
         .unwrap();
         std::thread::spawn(|| assert!(Linux::set_number(0, end))).join().unwrap();
-        assert_eq!((GIVEN_BACK.load(Ordering::Relaxed), Linux::number()), (7, 0));
+        assert_eq!((RELEASED.load(Ordering::Relaxed), Linux::number()), (7, 0));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "the order of destructors is that of the GNU C library")]
     fn a_number_taken_in_a_destructor_is_released_or_refused() {
-        static GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
+        static RELEASED: AtomicU32 = AtomicU32::new(0);
         static REFUSED: AtomicU32 = AtomicU32::new(0);
         fn end(number: u32) {
-            GIVEN_BACK.fetch_add(number, Ordering::Relaxed);
+            RELEASED.fetch_add(number, Ordering::Relaxed);
         }
         struct Late;
         impl Drop for Late {
@@ -539,7 +539,7 @@ mod tests {
         })
         .join()
         .unwrap();
-        assert_eq!((GIVEN_BACK.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed)), (5, 1));
+        assert_eq!((RELEASED.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed)), (5, 1));
     }
 
     #[test]

@@ -84,9 +84,9 @@ mod tests {
         assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
         let stream = UnixStream::connect(&folder).unwrap();
         std::fs::remove_file(&folder).unwrap();
-        let (own, _other) = UnixStream::pair().unwrap();
+        let (socket, _peer) = UnixStream::pair().unwrap();
         match Linux::peer_lives(&stream) {
-            Ok(lives) => assert_eq!((lives, Linux::peer_lives(&own).unwrap()), (false, true)),
+            Ok(lives) => assert_eq!((lives, Linux::peer_lives(&socket).unwrap()), (false, true)),
             Err(_) => crate::skipped::skipped(
                 "a socket whose process has ended",
                 "this kernel does not tell",

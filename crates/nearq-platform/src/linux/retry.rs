@@ -10,31 +10,32 @@ use crate::retry::{PAUSE, Retries};
 use crate::{Instant, Linux, LockPlatform, Threads, Wait};
 
 /// How long a waiting thread sleeps before its first check while no attempt is left, and the longest time between two checks.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-const LAST_LOOK: Duration = Duration::from_mins(1);
+const FIRST_INTERVAL: Duration = Duration::from_secs(1);
+const LONGEST_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The attempts of this process.
 pub(super) static RETRIES: Retries = Retries::new();
 
 /// See [`Threads::wait_for_work`].
 pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
-    let mut look = FIRST_LOOK;
+    let mut interval = FIRST_INTERVAL;
     loop {
         let now = Linux::now();
         let has_come = deadline.is_some_and(|deadline| deadline <= now);
         let pause = if has_come || !Linux::has_retries() {
-            look
+            interval
         } else {
             Linux::retry_now();
             PAUSE
         };
         let until = now + pause;
         // A deadline of another clock cannot be compared: the thread waits until that deadline, and checks no more.
-        let own = deadline.filter(|deadline| deadline.real_time().is_some() || *deadline <= until);
-        let ended = Linux::wait(word, expected, Some(own.unwrap_or(until)));
-        if ended != Wait::TimedOut || own.is_some() {
+        let own_deadline =
+            deadline.filter(|deadline| deadline.real_time().is_some() || *deadline <= until);
+        let ended = Linux::wait(word, expected, Some(own_deadline.unwrap_or(until)));
+        if ended != Wait::TimedOut || own_deadline.is_some() {
             return ended;
         }
-        look = (look * 2).min(LAST_LOOK);
+        interval = (interval * 2).min(LONGEST_INTERVAL);
     }
 }

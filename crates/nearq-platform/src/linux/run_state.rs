@@ -59,7 +59,7 @@ fn place(function: Option<&str>, call: Option<&str>) -> Option<String> {
 /// again.
 pub struct Watch {
     thread: Thread,
-    file: Option<Kept>,
+    file: Option<WatchedFile>,
 }
 
 /// Files of this kind that are open at most in a process: a program may have few descriptors, and they are its own.
@@ -67,7 +67,7 @@ const MOST_OPEN: usize = 64;
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// A file that is open, unless the program closed it.
-struct Kept {
+struct WatchedFile {
     file: ManuallyDrop<File>,
     identity: (u64, u64),
 }
@@ -76,7 +76,7 @@ fn identity(file: &File) -> Option<(u64, u64)> {
     file.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-impl Kept {
+impl WatchedFile {
     /// Keeps the file if not too many are open.
     fn keep(file: File) -> Option<Self> {
         let identity = identity(&file)?;
@@ -84,7 +84,7 @@ impl Kept {
         let counted = OPEN.try_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
             (open < MOST_OPEN).then_some(open + 1)
         });
-        counted.ok().map(|_| Kept { file: ManuallyDrop::new(file), identity })
+        counted.ok().map(|_| WatchedFile { file: ManuallyDrop::new(file), identity })
     }
 
     /// The file, if it is still ours.
@@ -93,7 +93,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for WatchedFile {
     fn drop(&mut self) {
         OPEN.fetch_sub(1, Ordering::Relaxed);
         if self.file().is_some() {
@@ -110,7 +110,7 @@ impl Watch {
 
     pub(super) fn state(&mut self) -> Result<RunState, OsError> {
         let mut line = [0; START_OF_LINE];
-        if let Some(file) = self.file.as_ref().and_then(Kept::file)
+        if let Some(file) = self.file.as_ref().and_then(WatchedFile::file)
             && let Ok(length) = file.read_at(&mut line, 0)
             && let Some(state) = parse(&line[..length])
         {
@@ -120,7 +120,7 @@ impl Watch {
         self.file = None;
         let state = of(self.thread);
         if matches!(state, Ok(RunState::Runnable | RunState::Blocked)) {
-            self.file = File::open(Path::of(self.thread).as_str()).ok().and_then(Kept::keep);
+            self.file = File::open(Path::of(self.thread).as_str()).ok().and_then(WatchedFile::keep);
         }
         state
     }
@@ -165,8 +165,8 @@ impl Path {
 impl core::fmt::Write for Path {
     fn write_str(&mut self, part: &str) -> core::fmt::Result {
         let end = self.length + part.len();
-        let room = self.text.get_mut(self.length..end).ok_or(core::fmt::Error)?;
-        room.copy_from_slice(part.as_bytes());
+        let space = self.text.get_mut(self.length..end).ok_or(core::fmt::Error)?;
+        space.copy_from_slice(part.as_bytes());
         self.length = end;
         Ok(())
     }
@@ -275,20 +275,20 @@ mod tests {
     fn a_watched_thread_is_observed_whatever_happens_to_the_file() {
         use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-        let (sender, receiver) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let sleeper = std::thread::spawn(move || {
-            tell.send(Thread::current()).unwrap();
-            let _ = receiver.recv();
+            sender.send(Thread::current()).unwrap();
+            let _ = ended.recv();
         });
-        let thread = told.recv().unwrap();
+        let thread = receiver.recv().unwrap();
         let mut watch = Watch::new(thread);
         while watch.state().unwrap() != RunState::Blocked {
             std::thread::yield_now();
         }
-        let mut own = Watch::new(Thread::current());
-        assert_eq!(own.state().unwrap(), RunState::Runnable);
-        assert_eq!(own.state().unwrap(), RunState::Runnable);
+        let mut own_watch = Watch::new(Thread::current());
+        assert_eq!(own_watch.state().unwrap(), RunState::Runnable);
+        assert_eq!(own_watch.state().unwrap(), RunState::Runnable);
         assert_eq!(watch.state().unwrap(), RunState::Blocked);
         // The file is closed from outside, and another file gets its number.
         let number = watch.file.as_ref().expect("it is kept").file.as_raw_fd();
@@ -299,10 +299,10 @@ mod tests {
         assert_ne!(watch.file.as_ref().unwrap().file.as_raw_fd(), number, "opened anew");
         // SAFETY: the number is ours since `dup2`, and nothing else closes it.
         let mut dup = File::from(unsafe { OwnedFd::from_raw_fd(number) });
-        let (mut here, mut there) = (String::new(), String::new());
-        dup.read_to_string(&mut there).expect("it was not closed");
-        other.read_to_string(&mut here).unwrap();
-        drop(sender);
+        let (mut from_other, mut from_dup) = (String::new(), String::new());
+        dup.read_to_string(&mut from_dup).expect("it was not closed");
+        other.read_to_string(&mut from_other).unwrap();
+        drop(end);
         sleeper.join().unwrap();
         while watch.state().unwrap() != RunState::Ended {
             std::thread::yield_now();

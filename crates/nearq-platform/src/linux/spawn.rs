@@ -58,8 +58,8 @@ pub(super) fn spawn(
 /// Gives the calling thread, which is new, its place and its nice value.
 fn settle(spec: &ThreadSpec) {
     let report = |outcome: Result<(), OsError>| {
-        if let (Err(refused), Some(told)) = (outcome, spec.refused) {
-            told(&refused);
+        if let (Err(refused), Some(report_refusal)) = (outcome, spec.refused) {
+            report_refusal(&refused);
         }
     };
     // First: on its new CPUs it may have to wait for its turn.

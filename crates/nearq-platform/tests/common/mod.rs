@@ -30,28 +30,27 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// Not a channel of `std`: the thread sanitizer does not see into those, and mistakes their internals for
 /// races. For the same reason the receiver's half must live until the other thread has been joined: the
 /// sanitizer does not understand the fence in `Arc`'s destructor.
-pub struct Letter<T>(Arc<Envelope<T>>);
+pub struct OneShot<T>(Arc<Shared<T>>);
 
-struct Envelope<T> {
+struct Shared<T> {
     full: <Linux as LockPlatform>::AtomicU32,
     value: UnsafeCell<Option<T>>,
 }
 
 // SAFETY: `value` is written before `full` is set (release), and taken after that was seen (acquire).
-unsafe impl<T: Send> Sync for Envelope<T> {}
+unsafe impl<T: Send> Sync for Shared<T> {}
 
-impl<T> Clone for Letter<T> {
+impl<T> Clone for OneShot<T> {
     fn clone(&self) -> Self {
-        Letter(Arc::clone(&self.0))
+        OneShot(Arc::clone(&self.0))
     }
 }
 
-impl<T> Letter<T> {
+impl<T> OneShot<T> {
     /// An empty one, for the thread that sends and the one that receives.
     pub fn pair() -> (Self, Self) {
-        let letter =
-            Letter(Arc::new(Envelope { full: Atomic::new(0), value: UnsafeCell::new(None) }));
-        (letter.clone(), letter)
+        let half = OneShot(Arc::new(Shared { full: Atomic::new(0), value: UnsafeCell::new(None) }));
+        (half.clone(), half)
     }
 
     pub fn send(self, value: T) {
@@ -79,9 +78,9 @@ pub fn in_thread<R: Send + 'static>(
     spec: ThreadSpec,
     main: impl FnOnce() -> R + Send + 'static,
 ) -> R {
-    let (tell, told) = Letter::pair();
-    let handle = Linux::spawn(spec, move || tell.send(main())).expect("a thread can be started");
-    let answer = told.receive();
+    let (sender, receiver) = OneShot::pair();
+    let handle = Linux::spawn(spec, move || sender.send(main())).expect("a thread can be started");
+    let answer = receiver.receive();
     Linux::join(handle);
     answer
 }
@@ -91,21 +90,21 @@ pub struct Sleeper {
     pub thread: Thread,
     handle: Option<<Linux as Threads>::JoinHandle>,
     parker: Arc<Parker<Linux>>,
-    _until_joined: Letter<Thread>,
+    _until_joined: OneShot<Thread>,
 }
 
 impl Sleeper {
     pub fn start(spec: ThreadSpec) -> Self {
         let parker = Arc::new(Parker::new());
         let parker_clone = Arc::clone(&parker);
-        let (tell, told) = Letter::pair();
+        let (sender, receiver) = OneShot::pair();
         let handle = Linux::spawn(spec, move || {
-            tell.send(Linux::current_thread());
+            sender.send(Linux::current_thread());
             assert!(parker_clone.park(None));
         })
         .expect("a thread can be started");
-        let thread = told.receive();
-        Sleeper { thread, handle: Some(handle), parker, _until_joined: told }
+        let thread = receiver.receive();
+        Sleeper { thread, handle: Some(handle), parker, _until_joined: receiver }
     }
 
     /// Ends the thread, and returns its name, which no thread has any more.

@@ -45,8 +45,8 @@ fn cost_of_the_calls() {
     show(
         "set_affinity, unchanged",
         cost(20_000, {
-            let own = Linux::affinity(me).unwrap();
-            move || Linux::set_affinity(me, &own)
+            let allowed = Linux::affinity(me).unwrap();
+            move || Linux::set_affinity(me, &allowed)
         }),
     );
     show(

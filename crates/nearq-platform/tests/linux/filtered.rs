@@ -6,11 +6,11 @@ use crate::skipped::skipped;
 use nearq_platform::{Linux, OsError, Placement, SchedPolicy, Scheduling, ThreadSpec, Threads};
 use nearq_topology::CpuSet;
 
-fn is_the_filters(refused: &OsError) {
+fn names_the_filter(refused: &OsError) {
     let text = refused.to_string();
     assert_eq!(refused.errno(), libc::EPERM, "{text}");
-    let said = ["seccomp", "container", "--security-opt"];
-    assert!(said.iter().all(|part| text.contains(part)), "{text}");
+    let parts = ["seccomp", "container", "--security-opt"];
+    assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     let others = ["another user", "CAP_SYS_NICE", "RLIMIT_NICE"];
     assert!(!others.iter().any(|part| text.contains(part)), "{text}");
 }
@@ -25,16 +25,16 @@ fn refusals_by_a_filter_are_not_attributed_to_users_or_privileges() {
             let why = "the kernel has no filters on system calls";
             return skipped("refusals by a filter", why, "a kernel with CONFIG_SECCOMP_FILTER");
         }
-        is_the_filters(&Linux::set_affinity(me, &cpus).unwrap_err());
-        let own = u32::try_from(Linux::thread_id(me)).unwrap();
-        is_the_filters(&Linux::set_affinity_of(own, &CpuSet::single(0)).unwrap_err());
+        names_the_filter(&Linux::set_affinity(me, &cpus).unwrap_err());
+        let own_id = u32::try_from(Linux::thread_id(me)).unwrap();
+        names_the_filter(&Linux::set_affinity_of(own_id, &CpuSet::single(0)).unwrap_err());
         // Which privilege it would take is not known before the filter lets the call through.
         for wanted in [nice, nice - 1] {
             let wanted = Scheduling { policy: SchedPolicy::Normal, nice: wanted, slice: None };
-            is_the_filters(&Linux::favour(me, wanted).unwrap_err());
+            names_the_filter(&Linux::favour(me, wanted).unwrap_err());
         }
-        is_the_filters(&Linux::set_scheduling(me, SchedPolicy::Normal, nice, None).unwrap_err());
-        is_the_filters(&Linux::set_scheduling(me, SchedPolicy::Idle, nice, None).unwrap_err());
+        names_the_filter(&Linux::set_scheduling(me, SchedPolicy::Normal, nice, None).unwrap_err());
+        names_the_filter(&Linux::set_scheduling(me, SchedPolicy::Idle, nice, None).unwrap_err());
     });
 }
 

@@ -81,11 +81,11 @@ fn the_current_cpu_is_an_allowed_cpu() {
 fn the_current_cpu_matches_the_c_library() {
     for cpu in &allowed() {
         let spec = ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };
-        let (ours, theirs) = in_thread(spec, || {
+        let (nearqs, c_librarys) = in_thread(spec, || {
             // SAFETY: validity: no arguments. Aliasing: none. Thread: answers for the caller.
             (Linux::current_cpu(), unsafe { libc::sched_getcpu() })
         });
-        assert_eq!((ours, theirs), (cpu, i32::try_from(cpu).unwrap()));
+        assert_eq!((nearqs, c_librarys), (cpu, i32::try_from(cpu).unwrap()));
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Letter, Sleeper, Thread, eventually, in_thread, spin};
+use crate::common::{OneShot, Sleeper, Thread, eventually, in_thread, spin};
 use nearq_platform::{Linux, LockPlatform, RunState, SchedPolicy, Scheduling, ThreadSpec, Threads};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
@@ -37,11 +37,11 @@ fn raising_a_threads_priority_needs_the_privilege() {
 
 /// Takes the privilege away from the caller, a thread of its own.
 fn give_up_sys_nice() {
-    let mut own = rustix::thread::capabilities(None).unwrap();
-    own.effective.remove(CapabilitySet::SYS_NICE);
-    own.permitted.remove(CapabilitySet::SYS_NICE);
-    own.inheritable.remove(CapabilitySet::SYS_NICE);
-    rustix::thread::set_capabilities(None, own).unwrap();
+    let mut capabilities = rustix::thread::capabilities(None).unwrap();
+    capabilities.effective.remove(CapabilitySet::SYS_NICE);
+    capabilities.permitted.remove(CapabilitySet::SYS_NICE);
+    capabilities.inheritable.remove(CapabilitySet::SYS_NICE);
+    rustix::thread::set_capabilities(None, capabilities).unwrap();
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn class_nice_and_slice_are_set_in_one_call() {
     if set.sched_runtime != 0 {
         assert_eq!(Duration::from_nanos(set.sched_runtime), slice);
         Linux::set_scheduling(sleeper.thread, SchedPolicy::Normal, 4, None).unwrap();
-        let own = attributes_of(sleeper.thread).sched_runtime;
-        assert_ne!(Duration::from_nanos(own), slice, "the system's own again");
+        let default_slice = attributes_of(sleeper.thread).sched_runtime;
+        assert_ne!(Duration::from_nanos(default_slice), slice, "the system's own again");
     }
     Linux::set_scheduling(sleeper.thread, SchedPolicy::Idle, 5, None).unwrap();
     let set = attributes_of(sleeper.thread);
@@ -157,16 +157,16 @@ fn a_working_thread_is_runnable() {
 
     let stop = Arc::new(AtomicBool::new(false));
     let stop_clone = Arc::clone(&stop);
-    let (tell, told) = Letter::pair();
+    let (sender, receiver) = OneShot::pair();
     let name = "a) S (b".to_owned();
     let handle = Linux::spawn(ThreadSpec { name, ..ThreadSpec::default() }, move || {
-        tell.send(Linux::current_thread());
+        sender.send(Linux::current_thread());
         while !stop_clone.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
     })
     .unwrap();
-    let thread = told.receive();
+    let thread = receiver.receive();
     let mut seen = 0;
     eventually("runnable a hundred times in a row", || {
         let runnable = Linux::run_state(thread) == Ok(RunState::Runnable);

@@ -8,7 +8,7 @@
 
 use std::hint::black_box;
 
-use crate::common::{Letter, Sleeper, eventually, in_thread};
+use crate::common::{OneShot, Sleeper, eventually, in_thread};
 use nearq_platform::{
     Linux, LockPlatform, OsError, Placement, RunState, SchedPolicy, SignalMask, ThreadSpec, Threads,
 };
@@ -94,10 +94,10 @@ fn a_thread_gets_the_specified_signal_mask() {
     let spec = ThreadSpec { signals: Some(given), ..ThreadSpec::default() };
     let inside = in_thread(spec, || (blocked_signals(), Linux::signal_mask()));
     assert_eq!(inside, (given.0, given), "as the kernel sees it, and as it is read back");
-    let own = in_thread(ThreadSpec::default(), || (blocked_signals(), Linux::signal_mask()));
+    let masks = in_thread(ThreadSpec::default(), || (blocked_signals(), Linux::signal_mask()));
     // Those between the ordinary and the real-time ones are the C library's, which hides them.
     let known = |mask: u64| mask & !(0b11 << 31);
-    assert_eq!(known(own.0), known(own.1.0));
+    assert_eq!(known(masks.0), known(masks.1.0));
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn the_stack_has_the_requested_size() {
     #[inline(never)]
     #[expect(clippy::large_stack_arrays, reason = "a large stack is what this is about")]
     fn use_stack() -> u8 {
-        let room = [1_u8; LARGE];
-        black_box(&room)[LARGE / 2]
+        let block = [1_u8; LARGE];
+        black_box(&block)[LARGE / 2]
     }
     let spec = ThreadSpec { stack_size: Some(2 * LARGE), ..ThreadSpec::default() };
     assert_eq!(in_thread(spec, use_stack), 1);
@@ -164,17 +164,17 @@ fn a_refused_affinity_is_reported_and_the_thread_runs() {
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert!(reports[0].contains("CPU 60000"), "{reports:?}");
 
-    let unheard = ThreadSpec { affinity: Some(nowhere), ..ThreadSpec::default() };
-    in_thread(unheard, || ());
+    let unreported = ThreadSpec { affinity: Some(nowhere), ..ThreadSpec::default() };
+    in_thread(unreported, || ());
 }
 
 #[test]
 fn a_thread_runs_on_without_its_handle() {
-    let (tell, told) = Letter::pair();
-    drop(Linux::spawn(named("nq/alone"), move || tell.send(own_name())).unwrap());
-    assert_eq!(told.receive(), "nq/alone");
-    // No thread joins that thread: see `Letter`.
-    std::mem::forget(told);
+    let (sender, receiver) = OneShot::pair();
+    drop(Linux::spawn(named("nq/alone"), move || sender.send(own_name())).unwrap());
+    assert_eq!(receiver.receive(), "nq/alone");
+    // No thread joins that thread: see `OneShot`.
+    std::mem::forget(receiver);
 }
 
 #[test]

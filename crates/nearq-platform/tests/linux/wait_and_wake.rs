@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Letter, PATIENCE, Thread, eventually};
+use crate::common::{OneShot, PATIENCE, Thread, eventually};
 use nearq_platform::{Instant, Linux, LockPlatform, RunState, ThreadSpec, Threads, Wait};
 
 #[test]
@@ -43,24 +43,24 @@ struct Sleepers {
     awake: AtomicUsize,
 }
 
-type Started = (<Linux as Threads>::JoinHandle, Letter<Thread>);
+type Started = (<Linux as Threads>::JoinHandle, OneShot<Thread>);
 
 fn asleep(count: usize) -> (Arc<Sleepers>, Vec<Started>) {
     let shared = Arc::new(Sleepers { word: AtomicU32::new(0), awake: AtomicUsize::new(0) });
     let handles = (0..count)
         .map(|_| {
-            let (tell, told) = Letter::pair();
+            let (sender, receiver) = OneShot::pair();
             let shared = Arc::clone(&shared);
             let handle = Linux::spawn(ThreadSpec::default(), move || {
-                tell.send(Linux::current_thread());
+                sender.send(Linux::current_thread());
                 let outcome = Linux::wait(&shared.word, 0, Some(Linux::now() + PATIENCE));
                 assert_eq!(outcome, Wait::Woken);
                 shared.awake.fetch_add(1, Ordering::Relaxed);
             })
             .unwrap();
-            let thread = told.receive();
+            let thread = receiver.receive();
             eventually("the thread sleeps", || Linux::run_state(thread) == Ok(RunState::Blocked));
-            (handle, told)
+            (handle, receiver)
         })
         .collect();
     (shared, handles)

@@ -221,12 +221,12 @@ fn a_sweep_during_a_notification_loses_no_waiter() {
             let scene = Arc::clone(&scene);
             spawn(move || scene.make())
         };
-        let (own, own_waker) = self::bell::<Loom>();
+        let (late_bell, late_waker) = self::bell::<Loom>();
         let mut late = Listener::new();
-        let seen = scene.poll(&mut late, &own_waker, 1);
+        let seen = scene.poll(&mut late, &late_waker, 1);
         Loom::join(other);
         assert_eq!(bell.rings(), 1, "by one or the other");
-        assert!(seen || own.rings() == 1);
+        assert!(seen || late_bell.rings() == 1);
     });
 }
 

@@ -17,16 +17,16 @@ type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
 /// What is known of an item.
 #[derive(Clone)]
-struct Known {
+struct Observed {
     begun: Arc<AtomicU32>,
     ended: Arc<AtomicU32>,
     freed: Arc<AtomicU32>,
 }
 
-impl Known {
+impl Observed {
     fn new() -> Self {
         let count = || Arc::new(AtomicU32::new(0));
-        Known { begun: count(), ended: count(), freed: count() }
+        Observed { begun: count(), ended: count(), freed: count() }
     }
 
     /// An item that counts its executions, and calls `inside` in each with its number.
@@ -83,22 +83,22 @@ impl Known {
 }
 
 /// An item that was queued, alone on its queue.
-fn queued() -> (Arc<Stub>, Known, Work<Loom>) {
+fn queued() -> (Arc<Stub>, Observed, Work<Loom>) {
     let stub = Stub::new(2, 2);
-    let known = Known::new();
-    let work = known.item();
+    let observed = Observed::new();
+    let work = observed.item();
     stub.issue(&work);
-    (stub, known, work)
+    (stub, observed, work)
 }
 
 /// An item that is held back behind another one, which comes last.
-fn held_back() -> (Arc<Stub>, Known, Work<Loom>, Work<Loom>) {
+fn held_back() -> (Arc<Stub>, Observed, Work<Loom>, Work<Loom>) {
     let stub = Stub::new(1, 2);
-    let known = Known::new();
-    let (first, work) = (idle(), known.item());
+    let observed = Observed::new();
+    let (first, work) = (idle(), observed.item());
     stub.issue(&first);
     stub.issue(&work);
-    (stub, known, work, first)
+    (stub, observed, work, first)
 }
 
 /// A thread that queues the item, and counts whether it did.
@@ -124,9 +124,13 @@ fn value(count: &AtomicU32) -> u32 {
 }
 
 /// A worker's thread that goes on until the item has ended this often.
-fn worker_until(stub: &Arc<Stub>, known: &Known, ended: u32) -> <Loom as Threads>::JoinHandle {
-    let known = known.clone();
-    stub.worker_while(move |_| known.ended() < ended)
+fn worker_until(
+    stub: &Arc<Stub>,
+    observed: &Observed,
+    ended: u32,
+) -> <Loom as Threads>::JoinHandle {
+    let observed = observed.clone();
+    stub.worker_while(move |_| observed.ended() < ended)
 }
 
 /// A worker's thread that takes this many items, if there are as many.
@@ -144,18 +148,18 @@ fn worker(stub: &Arc<Stub>, number: u32, steps: u32) -> <Loom as Threads>::JoinH
 #[test]
 fn cancelled_while_it_starts_and_ends() {
     model(3, || {
-        let (stub, known, work) = queued();
+        let (stub, observed, work) = queued();
         let worker = worker(&stub, 1, 1);
         let cancelled = u32::from(work.cancel());
         Loom::join(worker);
-        known.end(&stub, work, 1, cancelled);
+        observed.end(&stub, work, 1, cancelled);
     });
 }
 
 #[test]
 fn two_cancel_while_it_starts() {
     model_within(1, 2, || {
-        let (stub, known, work) = queued();
+        let (stub, observed, work) = queued();
         let worker = worker(&stub, 1, 1);
         let cancels = counted();
         let other = {
@@ -165,32 +169,32 @@ fn two_cancel_while_it_starts() {
         add(&cancels, work.cancel());
         Loom::join(worker);
         Loom::join(other);
-        known.end(&stub, work, 1, value(&cancels));
+        observed.end(&stub, work, 1, value(&cancels));
     });
 }
 
 #[test]
 fn cancelled_while_it_is_queued_and_runs() {
     model_within(1, 2, || {
-        let (stub, known, work) = queued();
+        let (stub, observed, work) = queued();
         let queued = counted();
         let issuer = issuer(&stub, &work, &queued);
         let worker = worker(&stub, 1, 1);
         let cancelled = u32::from(work.cancel());
         Loom::join(issuer);
         Loom::join(worker);
-        known.end(&stub, work, 1 + value(&queued), cancelled);
+        observed.end(&stub, work, 1 + value(&queued), cancelled);
     });
 }
 
 #[test]
 fn cancelled_while_it_is_admitted() {
     model(3, || {
-        let (stub, known, work, _first) = held_back();
+        let (stub, observed, work, _first) = held_back();
         let worker = worker(&stub, 1, 1);
         let cancelled = u32::from(work.cancel());
         Loom::join(worker);
-        known.end_with(stub, work, 1, cancelled);
+        observed.end_with(stub, work, 1, cancelled);
     });
 }
 
@@ -198,8 +202,8 @@ fn cancelled_while_it_is_admitted() {
 fn cancelled_while_it_is_held_back() {
     model(3, || {
         let stub = Stub::new(1, 2);
-        let known = Known::new();
-        let (first, last, work) = (idle(), idle(), known.item());
+        let observed = Observed::new();
+        let (first, last, work) = (idle(), idle(), observed.item());
         stub.issue(&first);
         let issuer = {
             let (stub, work, last) = (Arc::clone(&stub), work.clone(), last.clone());
@@ -211,19 +215,19 @@ fn cancelled_while_it_is_held_back() {
         let cancelled = u32::from(work.cancel());
         Loom::join(issuer);
         assert_eq!(stub.node_active().counts().1, 2 - u64::from(cancelled));
-        known.end_with(stub, work, 1, cancelled);
+        observed.end_with(stub, work, 1, cancelled);
     });
 }
 
 #[test]
 fn cancelled_and_queued_again_while_it_starts() {
     model(2, || {
-        let (stub, known, work) = queued();
+        let (stub, observed, work) = queued();
         let worker = worker(&stub, 1, 2);
         let cancelled = u32::from(work.cancel());
         let queued = 1 + u32::from(stub.queue.queue(work.item()));
         Loom::join(worker);
-        known.end(&stub, work, queued, cancelled);
+        observed.end(&stub, work, queued, cancelled);
     });
 }
 
@@ -231,26 +235,26 @@ fn cancelled_and_queued_again_while_it_starts() {
 #[test]
 fn a_proxy_is_cancelled_while_it_arrives() {
     model(3, || {
-        let (stub, known, work) = queued();
+        let (stub, observed, work) = queued();
         assert!(work.cancel());
         stub.issue(&work);
         let worker = worker(&stub, 1, 2);
         let cancelled = u32::from(work.cancel());
         Loom::join(worker);
-        known.end(&stub, work, 2, 1 + cancelled);
+        observed.end(&stub, work, 2, 1 + cancelled);
     });
 }
 
 #[test]
 fn a_proxy_is_cancelled_while_it_is_admitted() {
     model(2, || {
-        let (stub, known, work, _first) = held_back();
+        let (stub, observed, work, _first) = held_back();
         assert!(work.cancel());
         stub.issue(&work);
         let worker = worker(&stub, 1, 1);
         let cancelled = u32::from(work.cancel());
         Loom::join(worker);
-        known.end_with(stub, work, 2, 1 + cancelled);
+        observed.end_with(stub, work, 2, 1 + cancelled);
     });
 }
 
@@ -259,8 +263,8 @@ fn a_proxy_is_cancelled_while_it_is_admitted() {
 fn a_proxy_arrives_while_the_item_runs() {
     model_within(1, 2, || {
         let stub = Stub::with_scope(AffinityScope::Cpu, 8, 2);
-        let known = Known::new();
-        let work = known.item();
+        let observed = Observed::new();
+        let work = observed.item();
         stub.issue_on(0, &work);
         assert!(work.cancel());
         stub.issue_on(1, &work);
@@ -274,7 +278,7 @@ fn a_proxy_arrives_while_the_item_runs() {
         let again = stub.queue.queue_on(work.item(), |places| places.cpu(1)) == Ok(true);
         let cancelled = u32::from(work.cancel());
         workers.into_iter().for_each(Loom::join);
-        known.end(&stub, work, 2 + u32::from(again), 1 + cancelled);
+        observed.end(&stub, work, 2 + u32::from(again), 1 + cancelled);
     });
 }
 
@@ -283,9 +287,9 @@ fn a_proxy_arrives_while_the_item_runs() {
 fn cancelled_and_queued_elsewhere_while_the_execution_ends() {
     model(2, || {
         let stub = Stub::with_scope(AffinityScope::Cpu, 8, 2);
-        let known = Known::new();
+        let observed = Observed::new();
         let queue = Arc::downgrade(&stub.queue);
-        let work = known.item_that(move |work, run| {
+        let work = observed.item_that(move |work, run| {
             if run == 1 {
                 let queue = queue.upgrade().expect("alive");
                 assert_eq!(queue.queue_on(work.item(), |places| places.cpu(0)), Ok(true));
@@ -297,17 +301,17 @@ fn cancelled_and_queued_elsewhere_while_the_execution_ends() {
             spawn(move || assert!(stub.work_at(stub.pool_of(0), 1)))
         };
         let mut moved = false;
-        if known.begun() == 1 && work.cancel() {
+        if observed.begun() == 1 && work.cancel() {
             moved = stub.queue.queue_on(work.item(), |places| places.cpu(1)) == Ok(true);
         }
         Loom::join(worker);
-        let before = known.ended();
+        let before = observed.ended();
         if moved && work.is_pending() {
             stub.work_at(stub.pool_of(1), 0);
-            assert_eq!(known.ended(), before + 1, "it is on the pool where it was queued");
+            assert_eq!(observed.ended(), before + 1, "it is on the pool where it was queued");
         }
         let moved = u32::from(moved);
-        known.end(&stub, work, 2 + moved, moved);
+        observed.end(&stub, work, 2 + moved, moved);
     });
 }
 
@@ -315,11 +319,11 @@ fn cancelled_and_queued_elsewhere_while_the_execution_ends() {
 fn an_item_that_queues_itself_cannot_escape() {
     model_within(1, 2, || {
         let stub = Stub::new(2, 2);
-        let known = Known::new();
+        let observed = Observed::new();
         let queue = Arc::downgrade(&stub.queue);
         let queued = counted();
         let queued_clone = Arc::clone(&queued);
-        let work = known.item_that(move |work, run| {
+        let work = observed.item_that(move |work, run| {
             // Not for ever, or the model would not end.
             add(&queued_clone, run < 3 && queue.upgrade().expect("alive").queue(work.item()));
         });
@@ -332,10 +336,10 @@ fn an_item_that_queues_itself_cannot_escape() {
         let cancelled = u32::from(work.cancel_sync().expect("from outside"));
         assert!(!work.is_pending() && !work.is_running());
         add(&over, true);
-        let seen = known.ended();
+        let seen = observed.ended();
         Loom::join(worker);
-        assert_eq!(known.begun(), seen);
-        known.end(&stub, work, 1 + value(&queued), cancelled);
+        assert_eq!(observed.begun(), seen);
+        observed.end(&stub, work, 1 + value(&queued), cancelled);
     });
 }
 
@@ -345,8 +349,8 @@ fn an_item_that_queues_itself_cannot_escape() {
 fn disabled_while_it_is_queued() {
     model(3, || {
         let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
+        let observed = Observed::new();
+        let work = observed.item();
         let queued = counted();
         let issuer = issuer(&stub, &work, &queued);
         let cancelled = u32::from(work.disable());
@@ -354,9 +358,9 @@ fn disabled_while_it_is_queued() {
         Loom::join(issuer);
         assert!(!work.is_pending());
         stub.run_out();
-        assert_eq!(known.ended(), 0);
+        assert_eq!(observed.ended(), 0);
         assert!(work.enable());
-        known.end(&stub, work, value(&queued), cancelled);
+        observed.end(&stub, work, value(&queued), cancelled);
     });
 }
 
@@ -365,39 +369,39 @@ fn disabled_while_it_is_queued() {
 #[test]
 fn a_flush_during_the_start_and_the_end() {
     model_within(2, 3, || {
-        let (stub, known, work) = queued();
-        let worker = worker_until(&stub, &known, 1);
+        let (stub, observed, work) = queued();
+        let worker = worker_until(&stub, &observed, 1);
         work.flush().expect("from outside");
-        assert_eq!(known.ended(), 1);
+        assert_eq!(observed.ended(), 1);
         Loom::join(worker);
-        known.end(&stub, work, 1, 0);
+        observed.end(&stub, work, 1, 0);
     });
 }
 
 #[test]
 fn two_flushes_during_the_end() {
     model_in_part(2_000, 2, || {
-        let (stub, known, work) = queued();
-        let worker = worker_until(&stub, &known, 1);
+        let (stub, observed, work) = queued();
+        let worker = worker_until(&stub, &observed, 1);
         let other = {
-            let (work, known) = (work.clone(), known.clone());
+            let (work, observed) = (work.clone(), observed.clone());
             spawn(move || {
                 work.flush().expect("from outside");
-                assert_eq!(known.ended(), 1);
+                assert_eq!(observed.ended(), 1);
             })
         };
         work.flush().expect("from outside");
-        assert_eq!(known.ended(), 1);
+        assert_eq!(observed.ended(), 1);
         Loom::join(worker);
         Loom::join(other);
-        known.end(&stub, work, 1, 0);
+        observed.end(&stub, work, 1, 0);
     });
 }
 
 #[test]
 fn a_flush_during_a_cancel() {
     model_within(1, 2, || {
-        let (stub, known, work) = queued();
+        let (stub, observed, work) = queued();
         let other = {
             let work = work.clone();
             spawn(move || assert!(work.cancel()))
@@ -405,7 +409,7 @@ fn a_flush_during_a_cancel() {
         work.flush().expect("from outside");
         assert!(!work.is_pending());
         Loom::join(other);
-        known.end(&stub, work, 1, 1);
+        observed.end(&stub, work, 1, 1);
     });
 }
 
@@ -413,14 +417,14 @@ fn a_flush_during_a_cancel() {
 #[test]
 fn a_flush_waits_for_the_execution_although_a_later_queueing_is_cancelled() {
     model_in_part(2_000, 2, || {
-        let (stub, known, work) = queued();
-        let worker = worker_until(&stub, &known, 1);
+        let (stub, observed, work) = queued();
+        let worker = worker_until(&stub, &observed, 1);
         let (queued, cancelled) = (counted(), counted());
         let other = {
-            let (stub, work, known) = (Arc::clone(&stub), work.clone(), known.clone());
+            let (stub, work, observed) = (Arc::clone(&stub), work.clone(), observed.clone());
             let (queued, cancelled) = (Arc::clone(&queued), Arc::clone(&cancelled));
             spawn(move || {
-                if known.begun() == 1 {
+                if observed.begun() == 1 {
                     stub.issue(&work);
                     add(&queued, true);
                     add(&cancelled, work.cancel());
@@ -428,10 +432,10 @@ fn a_flush_waits_for_the_execution_although_a_later_queueing_is_cancelled() {
             })
         };
         work.flush().expect("from outside");
-        assert!(known.ended() >= 1);
+        assert!(observed.ended() >= 1);
         Loom::join(worker);
         Loom::join(other);
-        known.end(&stub, work, 1 + value(&queued), value(&cancelled));
+        observed.end(&stub, work, 1 + value(&queued), value(&cancelled));
     });
 }
 
@@ -439,8 +443,8 @@ fn a_flush_waits_for_the_execution_although_a_later_queueing_is_cancelled() {
 fn a_flush_during_a_refused_queueing() {
     model(3, || {
         let stub = Stub::new(2, 2);
-        let known = Known::new();
-        let work = known.item();
+        let observed = Observed::new();
+        let work = observed.item();
         stub.node_active().begin_drain();
         let issuer = {
             let (stub, work) = (Arc::clone(&stub), work.clone());
@@ -449,7 +453,7 @@ fn a_flush_during_a_refused_queueing() {
         work.flush().expect("from outside");
         Loom::join(issuer);
         stub.node_active().end_drain();
-        known.end(&stub, work, 0, 0);
+        observed.end(&stub, work, 0, 0);
     });
 }
 
@@ -460,9 +464,9 @@ fn a_flush_during_a_refused_queueing() {
 fn locked_while_it_starts_and_ends_and_queues_itself() {
     model(3, || {
         let stub = Stub::new(2, 2);
-        let known = Known::new();
+        let observed = Observed::new();
         let queue = Arc::downgrade(&stub.queue);
-        let work = known.item_that(move |work, run| {
+        let work = observed.item_that(move |work, run| {
             if run == 1 {
                 assert!(queue.upgrade().expect("alive").queue(work.item()));
             }
@@ -472,20 +476,20 @@ fn locked_while_it_starts_and_ends_and_queues_itself() {
         work.header().lock().unlock();
         work.header().lock().unlock();
         Loom::join(worker);
-        known.end(&stub, work, 2, 0);
+        observed.end(&stub, work, 2, 0);
     });
 }
 
 #[test]
 fn locked_while_it_is_admitted() {
     model(3, || {
-        let (stub, known, work, _first) = held_back();
+        let (stub, observed, work, _first) = held_back();
         let worker = worker(&stub, 1, 1);
         work.header().lock().unlock();
         Loom::join(worker);
         stub.run_out();
         assert_eq!(stub.queue.completed(), 2);
-        known.end_with(stub, work, 1, 0);
+        observed.end_with(stub, work, 1, 0);
     });
 }
 
@@ -494,7 +498,7 @@ fn locked_while_it_is_admitted() {
 #[test]
 fn the_last_handles_are_dropped_while_it_is_cancelled_and_runs() {
     model_within(1, 2, || {
-        let (stub, known, work) = queued();
+        let (stub, observed, work) = queued();
         let worker = worker(&stub, 1, 1);
         let other = {
             let work = work.clone();
@@ -504,8 +508,8 @@ fn the_last_handles_are_dropped_while_it_is_cancelled_and_runs() {
         drop(work);
         Loom::join(worker);
         Loom::join(other);
-        known.run_out(&stub, 1, cancelled);
-        assert_eq!(value(&known.freed), 1);
+        observed.run_out(&stub, 1, cancelled);
+        assert_eq!(value(&observed.freed), 1);
         stub.check(1);
     });
 }
@@ -513,14 +517,14 @@ fn the_last_handles_are_dropped_while_it_is_cancelled_and_runs() {
 #[test]
 fn the_last_handle_is_dropped_while_a_proxy_arrives() {
     model(3, || {
-        let (stub, known, work) = queued();
+        let (stub, observed, work) = queued();
         assert!(work.cancel());
         stub.issue(&work);
         let worker = worker(&stub, 1, 2);
         drop(work);
         Loom::join(worker);
-        known.run_out(&stub, 2, 1);
-        assert_eq!(value(&known.freed), 1);
+        observed.run_out(&stub, 2, 1);
+        assert_eq!(value(&observed.freed), 1);
         stub.check(2);
     });
 }
@@ -535,8 +539,8 @@ fn the_last_handle_of_a_panicking_value_is_dropped_while_a_proxy_arrives() {
         }
     }
     model(2, || {
-        let (stub, known, bomb) = (Stub::new(2, 2), Known::new(), Bomb);
-        let work = known.item_that(move |_, _| {
+        let (stub, observed, bomb) = (Stub::new(2, 2), Observed::new(), Bomb);
+        let work = observed.item_that(move |_, _| {
             let _ = &bomb;
         });
         stub.issue(&work);
@@ -560,7 +564,7 @@ fn the_last_handle_of_a_panicking_value_is_dropped_while_a_proxy_arrives() {
         crate::base::outcome::contain(|| drop(work));
         Loom::join(worker);
         stub.run_out();
-        assert_eq!((value(&known.freed), value(&escaped)), (1, 0));
+        assert_eq!((value(&observed.freed), value(&escaped)), (1, 0));
         stub.check(2);
     });
 }
@@ -569,14 +573,14 @@ fn the_last_handle_of_a_panicking_value_is_dropped_while_a_proxy_arrives() {
 #[test]
 fn the_last_two_handles_are_dropped_at_once() {
     model(3, || {
-        let (stub, known, work) = queued();
+        let (stub, observed, work) = queued();
         assert!(work.cancel());
         let other = work.clone();
         let thread = spawn(move || drop(other));
         drop(work);
         Loom::join(thread);
-        assert_eq!(value(&known.freed), 1, "while the node is left");
+        assert_eq!(value(&observed.freed), 1, "while the node is left");
         stub.run_out();
-        assert_eq!(value(&known.freed), 1, "once");
+        assert_eq!(value(&observed.freed), 1, "once");
     });
 }

@@ -27,7 +27,7 @@ impl<P: Platform> Items<P> {
         let mut list = self.1.take_all();
         while let Some(item) = list.pop_front() {
             into.push(
-                self.0.iter().position(|own| core::ptr::eq(own, &raw const *item)).expect("ours"),
+                self.0.iter().position(|node| core::ptr::eq(node, &raw const *item)).expect("ours"),
             );
         }
     }
@@ -71,8 +71,8 @@ fn two_threads_push_and_one_takes() {
         taken.iter().map(|item| (item.as_raw().as_ptr().addr() - base) / size_of::<Item<Linux>>()),
     );
     for half in [0..EACH, EACH..2 * EACH] {
-        let own: Vec<_> = order.iter().copied().filter(|number| half.contains(number)).collect();
-        assert_eq!(own, half.collect::<Vec<_>>(), "a pusher's items in its order");
+        let popped: Vec<_> = order.iter().copied().filter(|number| half.contains(number)).collect();
+        assert_eq!(popped, half.collect::<Vec<_>>(), "a pusher's items in its order");
     }
 }
 

@@ -120,8 +120,8 @@ impl Stub {
 
     /// The pool on which that CPU's items are.
     pub(crate) fn pool_of(&self, cpu: usize) -> &Pool<Loom> {
-        let mine = |pool: &&Arc<Pool<Loom>>| pool.key.pod.contains(cpu);
-        self.pools.iter().find(mine).expect("a pool for each CPU")
+        let has_cpu = |pool: &&Arc<Pool<Loom>>| pool.key.pod.contains(cpu);
+        self.pools.iter().find(has_cpu).expect("a pool for each CPU")
     }
 
     /// Takes one item, if there is one, and does with it what a worker does.
@@ -304,13 +304,13 @@ fn an_item_that_requeues_itself_at_the_limit() {
         let stub = Stub::new(1, 2);
         let queue = Arc::downgrade(&stub.queue);
         let mut runs = 0;
-        let own = Work::<Loom>::new_in(move |work: &Work<Loom>| {
+        let requeued = Work::<Loom>::new_in(move |work: &Work<Loom>| {
             runs += 1;
             if runs == 1 {
                 assert!(queue.upgrade().expect("alive").queue(work.item()));
             }
         });
-        stub.issue(&own);
+        stub.issue(&requeued);
         let other = idle();
         let issuer = stub.issuer(&other);
         stub.work(1);

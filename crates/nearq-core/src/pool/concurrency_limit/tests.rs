@@ -13,7 +13,7 @@ use crate::queue::runtime::Runtime;
 
 /// A runtime whose monitor sleeps and which starts no threads: pools, concurrency limits and workers, and nothing that runs by itself. With
 /// the concurrency limit of nice 0, which has this many places.
-fn still<P: Platform>(places: u32) -> (Runtime<P>, Arc<ConcurrencyLimit<P>>) {
+fn limit_without_workers<P: Platform>(places: u32) -> (Runtime<P>, Arc<ConcurrencyLimit<P>>) {
     use nearq_platform::{Atomic, Ordering};
 
     let runtime = Runtime::<P>::builder_in().spin(0).build().expect("the machine is known");
@@ -47,7 +47,7 @@ fn usage<P: Platform>(concurrency: &ConcurrencyLimit<P>) -> (u32, u32) {
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
 fn there_are_as_many_places_as_the_limit() {
-    let (_runtime, concurrency) = still::<Linux>(2);
+    let (_runtime, concurrency) = limit_without_workers::<Linux>(2);
     assert!(concurrency.try_acquire() && concurrency.try_acquire());
     assert!(concurrency.is_full() && !concurrency.leave_if_over());
     assert!(!concurrency.try_acquire());
@@ -63,7 +63,7 @@ fn there_are_as_many_places_as_the_limit() {
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
 fn an_extra_place_stays_until_it_is_removed() {
-    let (_runtime, concurrency) = still::<Linux>(1);
+    let (_runtime, concurrency) = limit_without_workers::<Linux>(1);
     assert!(concurrency.try_acquire());
     concurrency.set_extra(1);
     assert_eq!(usage(&concurrency), (1, 2));
@@ -80,7 +80,7 @@ fn an_extra_place_stays_until_it_is_removed() {
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
 fn a_pool_without_work_passes_its_place_on() {
-    let (runtime, concurrency) = still::<Linux>(1);
+    let (runtime, concurrency) = limit_without_workers::<Linux>(1);
     assert!(concurrency.try_acquire());
     assert!(!concurrency.acquire(&pool(&runtime, 0)), "queued up");
     assert!(!concurrency.acquire(&pool(&runtime, 0)), "and once only");
@@ -93,7 +93,7 @@ fn a_pool_without_work_passes_its_place_on() {
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
 fn a_worker_in_its_start_hook_has_no_place() {
-    let (runtime, concurrency) = still::<Linux>(1);
+    let (runtime, concurrency) = limit_without_workers::<Linux>(1);
     let pool = pool(&runtime, 0);
     let worker = pool.entry_for_test();
     // As a pool's worker is started with a place.
@@ -148,7 +148,7 @@ mod modelled {
     #[test]
     fn a_pool_queues_up_while_a_place_is_released() {
         model(3, || {
-            let (runtime, concurrency) = still::<Loom>(1);
+            let (runtime, concurrency) = limit_without_workers::<Loom>(1);
             let pool = pool(&runtime, 1);
             let worker = worker_with_work(&runtime, &pool);
             assert!(concurrency.try_acquire());
@@ -167,7 +167,7 @@ mod modelled {
     #[test]
     fn two_pools_wait_for_one_place() {
         model(2, || {
-            let (runtime, concurrency) = still::<Loom>(1);
+            let (runtime, concurrency) = limit_without_workers::<Loom>(1);
             assert!(concurrency.try_acquire());
             let inside = Arc::new(<Loom as LockPlatform>::AtomicU32::new(0));
             let waiters = [0, 1].map(|cpu| {

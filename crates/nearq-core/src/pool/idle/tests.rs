@@ -90,10 +90,10 @@ impl<P: Platform> Stub<P> {
     /// A worker that checks until it has had `quota` items.
     fn serve(&self, number: u32, quota: u32) {
         let worker = self.slab.get(number);
-        let mut had = 0;
+        let mut taken = 0;
         loop {
-            had += self.search();
-            if had >= quota {
+            taken += self.search();
+            if taken >= quota {
                 self.idle.end_search();
                 return;
             }

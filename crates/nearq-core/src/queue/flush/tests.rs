@@ -77,15 +77,15 @@ fn a_flush_waits_for_held_back_items() {
 fn a_flush_beside_an_issuer() {
     model_within(1, 2, || {
         let stub = Stub::new(8, 2);
-        let ((own, first), (other, second)) = (counting(), counting());
+        let ((first_runs, first), (second_runs, second)) = (counting(), counting());
         stub.issue(&first);
         let issuer = stub.issuer(&second);
         let worker = worker_until(&stub, 2);
         stub.queue.flush().expect("from outside");
-        assert_eq!(ran(&own), 1);
+        assert_eq!(ran(&first_runs), 1);
         Loom::join(issuer);
         stub.queue.flush().expect("from outside");
-        assert_eq!(ran(&other), 1);
+        assert_eq!(ran(&second_runs), 1);
         Loom::join(worker);
         stub.run_out();
         stub.check(2);
@@ -96,20 +96,20 @@ fn a_flush_beside_an_issuer() {
 fn two_flushes_at_once() {
     model(1, || {
         let stub = Stub::new(8, 2);
-        let ((own, first), (other, second)) = (counting(), counting());
+        let ((first_runs, first), (second_runs, second)) = (counting(), counting());
         let flusher = {
             let stub = Arc::clone(&stub);
             let second = second.clone();
             spawn(move || {
                 stub.issue(&second);
                 stub.queue.flush().expect("from outside");
-                assert_eq!(ran(&other), 1);
+                assert_eq!(ran(&second_runs), 1);
             })
         };
         let worker = worker_until(&stub, 2);
         stub.issue(&first);
         stub.queue.flush().expect("from outside");
-        assert_eq!(ran(&own), 1);
+        assert_eq!(ran(&first_runs), 1);
         Loom::join(flusher);
         Loom::join(worker);
         stub.run_out();

@@ -12,7 +12,7 @@ use crate::limit::node_active::tests::Stub;
 use crate::queue::runtime::Inner;
 use crate::queue::runtime::Runtime;
 
-fn a_thread_stops_the_runtime_while(one_starts: fn(&Inner<Loom>) -> bool) {
+fn stop_while(one_starts: fn(&Inner<Loom>) -> bool) {
     model(3, move || {
         let stub = Stub::new(1, 0);
         let inner = stub.queue.inner();
@@ -40,12 +40,12 @@ fn a_thread_stops_the_runtime_while(one_starts: fn(&Inner<Loom>) -> bool) {
 
 #[test]
 fn the_runtime_stops_while_a_worker_is_started() {
-    a_thread_stops_the_runtime_while(|inner| inner.count_thread().is_ok());
+    stop_while(|inner| inner.count_thread().is_ok());
 }
 
 #[test]
 fn the_runtime_stops_while_a_rescuer_is_started() {
-    a_thread_stops_the_runtime_while(Inner::count_rescuer);
+    stop_while(Inner::count_rescuer);
 }
 
 #[test]

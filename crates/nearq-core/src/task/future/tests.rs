@@ -414,8 +414,8 @@ fn a_future_that_wakes_itself_runs_again_after_queued_items() {
                 return Poll::Ready(self.0);
             }
             context.waker().wake_by_ref();
-            let own = context.waker().clone();
-            own.wake();
+            let waker = context.waker().clone();
+            waker.wake();
             Poll::Pending
         }
     }

@@ -181,7 +181,7 @@ const fn at(nanos: u64) -> Instant {
 }
 
 /// A node on the wheel at 5, wanted at 20: at 10 it is taken off and put back, while `meanwhile` happens.
-fn looked_at(meanwhile: fn(&Owner<Loom>), afterwards: fn(&Owner<Loom>)) {
+fn runs_beside_expiry(meanwhile: fn(&Owner<Loom>), afterwards: fn(&Owner<Loom>)) {
     model(4, move || {
         let (timer, mut state) = by_hand();
         let owner = Owner::new(&timer);
@@ -225,7 +225,7 @@ fn arm_unwatched(owner: &Owner<Loom>, nanos: u64) -> bool {
 
 #[test]
 fn an_earlier_deadline_while_the_thread_puts_the_node_back() {
-    looked_at(
+    runs_beside_expiry(
         |owner| assert!(arm_unwatched(owner, 7)),
         |owner| {
             assert_eq!(owner.expired(), 1, "at 10 what is wanted at 7 has come");
@@ -236,7 +236,7 @@ fn an_earlier_deadline_while_the_thread_puts_the_node_back() {
 
 #[test]
 fn a_later_deadline_while_the_thread_puts_the_node_back() {
-    looked_at(
+    runs_beside_expiry(
         |owner| assert!(arm_unwatched(owner, 30)),
         |owner| {
             assert_eq!(owner.expired(), 0, "at 10 what is wanted at 30 has not come");
@@ -247,7 +247,7 @@ fn a_later_deadline_while_the_thread_puts_the_node_back() {
 
 #[test]
 fn later_and_earlier_while_the_thread_puts_the_node_back() {
-    looked_at(
+    runs_beside_expiry(
         |owner| {
             assert!(arm_unwatched(owner, 30));
             assert!(arm_unwatched(owner, 9));
@@ -258,7 +258,7 @@ fn later_and_earlier_while_the_thread_puts_the_node_back() {
 
 #[test]
 fn disarmed_while_the_thread_puts_the_node_back() {
-    looked_at(
+    runs_beside_expiry(
         |owner| assert!(owner.disarm()),
         |owner| {
             assert_eq!(owner.expired(), 0);

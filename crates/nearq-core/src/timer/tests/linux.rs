@@ -263,7 +263,7 @@ fn lateness(count: u64) -> Vec<Duration> {
             let deadline = Linux::now() + Duration::from_nanos(500_000 + number * 7919 % 2_000_000);
             owner.arm(deadline);
             owner.wait(number as u32 + 1);
-            Duration::from_nanos(owner.0.told.load(Ordering::Relaxed) - deadline.as_nanos())
+            Duration::from_nanos(owner.0.expired_at.load(Ordering::Relaxed) - deadline.as_nanos())
         })
         .collect();
     end(&timer);

@@ -34,8 +34,8 @@ fn program(seed: u64, leave: bool) {
     let issuers: Vec<_> = (0..4)
         .map(|issuer| {
             let timer = Arc::clone(&timer);
-            let told = Arc::new(nearq_lock::Mutex::<_, Sim>::new_in(Vec::new()));
-            let out = Arc::clone(&told);
+            let shared = Arc::new(nearq_lock::Mutex::<_, Sim>::new_in(Vec::new()));
+            let shared_clone = Arc::clone(&shared);
             let main = move || {
                 let mut dice = Dice(seed * 4 + issuer);
                 let owners: Vec<_> = (0..OWNERS).map(|_| Owner::new(&timer)).collect();
@@ -55,16 +55,16 @@ fn program(seed: u64, leave: bool) {
                         }
                     }
                 }
-                *out.lock() = owners;
+                *shared_clone.lock() = owners;
             };
             let handle = Sim::spawn(ThreadSpec::default(), main).expect("no fault here");
-            (handle, told)
+            (handle, shared)
         })
         .collect();
     let mut owners = Vec::new();
-    for (handle, told) in issuers {
+    for (handle, shared) in issuers {
         Sim::join(handle);
-        owners.append(&mut told.lock());
+        owners.append(&mut shared.lock());
     }
     if !leave {
         while owners.iter().any(|owner| owner.0.node.is_armed()) {
@@ -195,7 +195,7 @@ fn no_deadline_is_late_on_an_idle_machine() {
             .map(|(owner, deadline)| {
                 owner.check();
                 assert_eq!(owner.expired(), 1);
-                owner.0.told.load(Ordering::Relaxed) - deadline.as_nanos()
+                owner.0.expired_at.load(Ordering::Relaxed) - deadline.as_nanos()
             })
             .max()
     });
@@ -274,14 +274,14 @@ fn the_timer_thread_has_the_highest_priority_of_its_users() {
             Sim::sleep(Duration::from_millis(1));
             Sim::scheduling(thread).expect("alive")
         };
-        let own = has().slice;
+        let own_slice = has().slice;
         assert_eq!(has().nice, 0, "it is not favoured less");
         timer.serve(&nice(-10));
         assert_eq!(has().nice, -10);
         timer.serve(&nice(-5));
         assert_eq!(has().nice, -10);
         timer.serve(&nice(-20));
-        assert_eq!((has().nice, has().slice), (-20, own));
+        assert_eq!((has().nice, has().slice), (-20, own_slice));
         timer.serve(&Priority { slice: Some(Duration::from_millis(1)), ..nice(5) });
         assert_eq!((has().nice, has().slice), (-20, Some(Duration::from_millis(1))));
         end(&timer);

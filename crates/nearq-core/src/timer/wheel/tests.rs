@@ -98,14 +98,14 @@ impl Both {
 
     fn check(&mut self) {
         let first = self.deadlines.iter().flatten().min().copied();
-        let told = self.wheel.next_expiry();
+        let next = self.wheel.next_expiry();
         assert_eq!(self.wheel.is_empty(), first.is_none());
         self.removed &= first.is_some();
         if self.removed {
-            assert_eq!(told.is_some(), first.is_some());
-            assert!(told <= first, "{told:?} is after {first:?}");
+            assert_eq!(next.is_some(), first.is_some());
+            assert!(next <= first, "{next:?} is after {first:?}");
         } else {
-            assert_eq!(told, first);
+            assert_eq!(next, first);
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) type Queueing = usize;
 
 /// Who is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Runnable {
     Item(usize),
     Spawned(usize),
 }
@@ -55,7 +55,7 @@ pub(crate) struct ModelQueue {
     pub(crate) limit: usize,
     pub(crate) drainers: usize,
     pub(crate) active: usize,
-    pub(crate) held: VecDeque<(Who, Queueing)>,
+    pub(crate) held: VecDeque<(Runnable, Queueing)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(crate) struct Model {
     /// By number: where, and whether it is over.
     pub(crate) queueings: Vec<(usize, bool)>,
     /// Who has started since the last look, and where.
-    pub(crate) started: Vec<(usize, Who)>,
+    pub(crate) started: Vec<(usize, Runnable)>,
 }
 
 impl Model {
@@ -125,38 +125,38 @@ impl Model {
         if self.queues[queue].drainers > 0 && by != Some(queue) {
             return None;
         }
-        self.enter(queue, Who::Item(item));
+        self.enter(queue, Runnable::Item(item));
         Some(true)
     }
 
-    pub(crate) fn enter(&mut self, queue: usize, who: Who) {
+    pub(crate) fn enter(&mut self, queue: usize, runnable: Runnable) {
         let number = self.queueings.len();
         self.queueings.push((queue, false));
-        self.queues[queue].held.push_back((who, number));
-        match who {
-            Who::Item(item) => self.items[item].pending = Pending::HeldBack { queue, number },
-            Who::Spawned(closure) => self.spawned[closure] = Closure::HeldBack(queue, number),
+        self.queues[queue].held.push_back((runnable, number));
+        match runnable {
+            Runnable::Item(item) => self.items[item].pending = Pending::HeldBack { queue, number },
+            Runnable::Spawned(closure) => self.spawned[closure] = Closure::HeldBack(queue, number),
         }
         self.let_in(queue);
     }
 
     pub(crate) fn let_in(&mut self, queue: usize) {
         while self.queues[queue].active < self.limit(queue) {
-            let Some((who, number)) = self.queues[queue].held.pop_front() else { return };
+            let Some((runnable, number)) = self.queues[queue].held.pop_front() else { return };
             self.queues[queue].active += 1;
-            match who {
-                Who::Item(item) if self.items[item].running.is_some() => {
+            match runnable {
+                Runnable::Item(item) if self.items[item].running.is_some() => {
                     self.items[item].pending = Pending::Deferred { queue, number };
                 }
-                _ => self.start(queue, who, number),
+                _ => self.start(queue, runnable, number),
             }
         }
     }
 
-    pub(crate) fn start(&mut self, queue: usize, who: Who, number: Queueing) {
-        self.started.push((queue, who));
-        match who {
-            Who::Item(item) => {
+    pub(crate) fn start(&mut self, queue: usize, runnable: Runnable, number: Queueing) {
+        self.started.push((queue, runnable));
+        match runnable {
+            Runnable::Item(item) => {
                 let state = &mut self.items[item];
                 state.pending = Pending::No;
                 state.running = Some((queue, number));
@@ -165,7 +165,7 @@ impl Model {
                     self.finish(item);
                 }
             }
-            Who::Spawned(closure) => self.spawned[closure] = Closure::Running(queue, number),
+            Runnable::Spawned(closure) => self.spawned[closure] = Closure::Running(queue, number),
         }
     }
 
@@ -177,7 +177,7 @@ impl Model {
         self.items[item].running = None;
         self.over(number);
         if let Pending::Deferred { queue, number } = self.items[item].pending {
-            self.start(queue, Who::Item(item), number);
+            self.start(queue, Runnable::Item(item), number);
         }
         self.leave(queue);
     }

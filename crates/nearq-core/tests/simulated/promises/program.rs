@@ -82,14 +82,14 @@ pub(crate) struct Program {
     waiters: Vec<Waiter>,
     threads: Vec<<Sim as Threads>::JoinHandle>,
     /// Who has started since the last look.
-    started: Arc<Mutex<Vec<Who>>>,
+    started: Arc<Mutex<Vec<Runnable>>>,
     model: Model,
 }
 
 pub(crate) const FALSE: u32 = 1;
 pub(crate) const TRUE: u32 = 2;
 
-pub(crate) fn said(answer: bool) -> u32 {
+pub(crate) fn as_word(answer: bool) -> u32 {
     if answer { TRUE } else { FALSE }
 }
 
@@ -126,14 +126,14 @@ impl Program {
     pub(crate) fn item(
         number: usize,
         queues: Vec<Weak<Workqueue<Sim>>>,
-        log: &Arc<Mutex<Vec<Who>>>,
+        log: &Arc<Mutex<Vec<Runnable>>>,
     ) -> (Work<Sim>, Arc<Shared>) {
         let shared = Shared::new(true);
         let (shared_clone, log) = (Arc::clone(&shared), Arc::clone(log));
         let work = Work::new_in(move |work: &Work<Sim>| {
             assert_eq!(shared_clone.inside.swap(1, Ordering::SeqCst), 0, "two executions at once");
             shared_clone.runs.fetch_add(1, Ordering::SeqCst);
-            log.lock().expect("never poisoned").push(Who::Item(number));
+            log.lock().expect("never poisoned").push(Runnable::Item(number));
             shared_clone.pass();
             let again = shared_clone.again.swap(0, Ordering::SeqCst) as usize;
             if again != 0 {
@@ -155,7 +155,7 @@ impl Program {
     ) {
         let returned = Arc::new(Plain::new(0));
         let returned_clone = Arc::clone(&returned);
-        let main = move || returned_clone.store(said(call()), Ordering::SeqCst);
+        let main = move || returned_clone.store(as_word(call()), Ordering::SeqCst);
         self.threads.push(Sim::spawn(ThreadSpec::default(), main).expect("room"));
         self.waiters.push(Waiter { what, returned, expected, until });
     }
@@ -169,8 +169,8 @@ impl Program {
         let now = Sim::now();
         let is_near = |delay: Duration| {
             self.model.deadlines().any(|other| {
-                let (own, other) = ((now + delay).as_nanos(), other.as_nanos());
-                own.abs_diff(other) < 4 * MOMENT.as_nanos() as u64
+                let (deadline, other) = ((now + delay).as_nanos(), other.as_nanos());
+                deadline.abs_diff(other) < 4 * MOMENT.as_nanos() as u64
             })
         };
         while is_near(delay) {
@@ -229,7 +229,7 @@ impl Program {
                 let cancelled = self.model.cancel(item);
                 let running = self.model.items[item].running.map(|(_, number)| number);
                 let until = Until::Cancelled(item, running.into_iter().collect());
-                self.wait(call, said(cancelled), until, move || {
+                self.wait(call, as_word(cancelled), until, move || {
                     work.cancel_sync().expect("from outside")
                 });
             }
@@ -243,7 +243,7 @@ impl Program {
                 let cancelled = self.model.cancel(item);
                 let running = self.model.items[item].running.map(|(_, number)| number);
                 let until = Until::Over(running.into_iter().collect());
-                self.wait(call, said(cancelled), until, move || {
+                self.wait(call, as_word(cancelled), until, move || {
                     work.disable_sync().expect("from outside")
                 });
             }
@@ -267,7 +267,7 @@ impl Program {
             Call::Flush { item } => {
                 let work = self.items[item].0.clone();
                 let busy = self.model.busy(item);
-                self.wait(call, said(!busy.is_empty()), Until::Over(busy), move || {
+                self.wait(call, as_word(!busy.is_empty()), Until::Over(busy), move || {
                     work.flush().expect("from outside")
                 });
             }
@@ -276,7 +276,7 @@ impl Program {
                 // Where it runs at once, there is nothing left to wait for.
                 let timed = self.model.expedite(item);
                 let busy = self.model.busy(item);
-                self.wait(call, said(timed || !busy.is_empty()), Until::Over(busy), move || {
+                self.wait(call, as_word(timed || !busy.is_empty()), Until::Over(busy), move || {
                     work.flush_delayed().expect("from outside")
                 });
             }
@@ -357,7 +357,7 @@ impl Program {
         let shared = Shared::new(false);
         let (shared_clone, log) = (Arc::clone(&shared), Arc::clone(&self.started));
         let handle = self.queues[queue].try_spawn(move || {
-            log.lock().expect("never poisoned").push(Who::Spawned(number));
+            log.lock().expect("never poisoned").push(Runnable::Spawned(number));
             shared_clone.pass();
             number
         });
@@ -365,7 +365,7 @@ impl Program {
         if let Ok(handle) = handle {
             self.spawned.push((Some(handle), shared));
             self.model.spawned.push(Closure::Ended);
-            self.model.enter(queue, Who::Spawned(number));
+            self.model.enter(queue, Runnable::Spawned(number));
         }
     }
 
@@ -446,12 +446,13 @@ impl Program {
     }
 
     /// The same have started; and those who did so on the ordered queue alone in that order.
-    pub(crate) fn compare_starts(&self, expected: &[(usize, Who)]) {
+    pub(crate) fn compare_starts(&self, expected: &[(usize, Runnable)]) {
         let real = core::mem::take(&mut *self.started.lock().expect("never poisoned"));
         assert_eq!(real.len(), expected.len(), "{real:?} have started, not {expected:?}");
-        let elsewhere = |who: Who| expected.iter().any(|one| one.1 == who && one.0 != ORDERED);
-        let real = real.into_iter().filter(|who| !elsewhere(*who));
-        let ordered = expected.iter().map(|one| one.1).filter(|who| !elsewhere(*who));
+        let elsewhere =
+            |runnable: Runnable| expected.iter().any(|one| one.1 == runnable && one.0 != ORDERED);
+        let real = real.into_iter().filter(|runnable| !elsewhere(*runnable));
+        let ordered = expected.iter().map(|one| one.1).filter(|runnable| !elsewhere(*runnable));
         assert!(ordered.eq(real), "not in the order of {expected:?}");
     }
 

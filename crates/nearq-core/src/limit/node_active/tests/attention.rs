@@ -35,12 +35,12 @@ fn none_of_three_items_that_end_at_once_is_missed() {
 }
 
 /// Notes the state of the domain when it is called.
-struct Looks {
+struct Observer {
     stub: Arc<Stub>,
     seen: AtomicU32,
 }
 
-impl Wake for Looks {
+impl Wake for Observer {
     fn wake(self: Arc<Self>) {
         self.seen
             .store(self.stub.node_active().attention.load(Ordering::SeqCst), Ordering::Relaxed);
@@ -53,18 +53,19 @@ impl Wake for Looks {
 fn wakers_are_called_while_other_workers_may_admit_items() {
     model(0, || {
         let stub = Stub::new(1, 1);
-        let looks = Arc::new(Looks { stub: Arc::clone(&stub), seen: AtomicU32::new(u32::MAX) });
+        let observer =
+            Arc::new(Observer { stub: Arc::clone(&stub), seen: AtomicU32::new(u32::MAX) });
         let work = idle();
         stub.issue(&work);
         let pwq = stub.queue.pwqs().next().expect("a pod");
         let mut flushed = pin!(FlushedQueue::new(&stub.queue));
-        let waker = Waker::from(Arc::clone(&looks));
+        let waker = Waker::from(Arc::clone(&observer));
         assert_eq!(flushed.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
         assert!(pwq.is_watched());
         // As if it had just been admitted, by the worker that runs it.
         stub.node_active().inactive_queue.lock().watched.push(core::ptr::from_ref(pwq));
         stub.node_active().close();
         assert!(stub.work(0));
-        assert_eq!(looks.seen.load(Ordering::Relaxed), NOBODY);
+        assert_eq!(observer.seen.load(Ordering::Relaxed), NOBODY);
     });
 }

@@ -90,13 +90,13 @@ fn a_queue_is_not_empty_while_an_item_moves_between_nodes() {
         let stub = Stub::on(Some(TWO_NODES), AffinityScope::Numa, 4, 2);
         let runs = Arc::new(AtomicU32::new(0));
         let (queue, count) = (Arc::downgrade(&stub.queue), Arc::clone(&runs));
-        let own = Work::<Loom>::new_in(move |work: &Work<Loom>| {
+        let requeued = Work::<Loom>::new_in(move |work: &Work<Loom>| {
             if count.fetch_add(1, Ordering::SeqCst) == 0 {
                 let queue = queue.upgrade().expect("alive");
                 assert_eq!(queue.queue_on(work.item(), |places| places.cpu(1)), Ok(true));
             }
         });
-        stub.issue_on(0, &own);
+        stub.issue_on(0, &requeued);
         let worker = {
             let stub = Arc::clone(&stub);
             spawn(move || {
@@ -169,14 +169,14 @@ fn an_item_of_an_ordered_queue_that_queues_itself_goes_to_the_end() {
         let stub = Stub::ordered(2);
         let digits = Digits::new();
         let (queue, order) = (Arc::downgrade(&stub.queue), Arc::clone(&digits.0));
-        let own = Work::<Loom>::new_in(move |work: &Work<Loom>| {
+        let requeued = Work::<Loom>::new_in(move |work: &Work<Loom>| {
             let before = order.load(Ordering::Relaxed);
             order.store(before * 10 + 1, Ordering::Relaxed);
             if before == 0 {
                 assert!(queue.upgrade().expect("alive").queue(work.item()));
             }
         });
-        stub.issue(&own);
+        stub.issue(&requeued);
         stub.issue(&digits.item(2));
         let worker = {
             let stub = Arc::clone(&stub);
