@@ -19,11 +19,11 @@ pub(crate) fn boxed<T>(value: T) -> Option<Box<T>> {
 }
 
 /// As many things as the iterator reports; none if there is no memory.
-pub(crate) fn slice<T>(things: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
+pub(crate) fn slice<T>(items: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
     let mut all = Vec::new();
-    let count = things.len();
+    let count = items.len();
     all.try_reserve_exact(count).ok()?;
     // No more than fits, and then exactly that much: nothing is reallocated, for which there might be no memory.
-    all.extend(things.take(count));
+    all.extend(items.take(count));
     Some(all.into_boxed_slice())
 }

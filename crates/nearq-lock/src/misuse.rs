@@ -26,13 +26,13 @@ use nearq_platform::{Atomic, HeldLocks, LockPlatform, Ordering};
 use crate::word::LOCKED;
 
 /// How many times a thread that seems to hold what it waits for checks again before it panics.
-const LOOKS: u32 = 10;
+const CHECKS: u32 = 10;
 /// How long it sleeps between two checks.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Queries the caller's list about the lock with that word; does nothing in release builds, and where there is no list.
 #[inline(always)]
-fn ask<P: LockPlatform, R>(
+fn query<P: LockPlatform, R>(
     word: &P::AtomicU32,
     what: impl FnOnce(&HeldLocks, usize) -> R,
 ) -> Option<R> {
@@ -46,26 +46,26 @@ fn ask<P: LockPlatform, R>(
 /// The caller has taken the lock.
 #[inline(always)]
 pub(crate) fn took<P: LockPlatform>(word: &P::AtomicU32) {
-    ask::<P, _>(word, HeldLocks::add);
+    query::<P, _>(word, HeldLocks::add);
 }
 
 /// The caller no longer holds the lock, if it did.
 #[inline(always)]
 pub(crate) fn lost<P: LockPlatform>(word: &P::AtomicU32) {
-    ask::<P, _>(word, HeldLocks::forget);
+    query::<P, _>(word, HeldLocks::forget);
 }
 
 /// The caller still holds the lock, but not in its own name from now on.
 #[inline(always)]
 pub(crate) fn disowns<P: LockPlatform>(word: &P::AtomicU32) {
-    ask::<P, _>(word, HeldLocks::remove);
+    query::<P, _>(word, HeldLocks::remove);
 }
 
 /// The caller is about to release the lock.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn gives_back<P: LockPlatform>(word: &P::AtomicU32) {
-    if ask::<P, _>(word, HeldLocks::remove) == Some(false) {
+    if query::<P, _>(word, HeldLocks::remove) == Some(false) {
         not_held::<P>(word);
     }
 }
@@ -74,7 +74,7 @@ pub(crate) fn gives_back<P: LockPlatform>(word: &P::AtomicU32) {
 #[inline(always)]
 #[track_caller]
 pub(crate) fn expect_held<P: LockPlatform>(word: &P::AtomicU32) {
-    if ask::<P, _>(word, HeldLocks::may_have) == Some(false) {
+    if query::<P, _>(word, HeldLocks::may_have) == Some(false) {
         not_held::<P>(word);
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn waits<P: LockPlatform>(word: &P::AtomicU32) {
 
 /// Whether the caller holds the mutex, as far as one check can tell.
 fn seems_held<P: LockPlatform>(word: &P::AtomicU32) -> bool {
-    ask::<P, _>(word, HeldLocks::surely_has) == Some(true)
+    query::<P, _>(word, HeldLocks::surely_has) == Some(true)
         // Relaxed: see the head of the file.
         && word.load(Ordering::Relaxed) & LOCKED != 0
 }
@@ -112,7 +112,7 @@ fn seems_held<P: LockPlatform>(word: &P::AtomicU32) -> bool {
 #[cold]
 #[track_caller]
 fn taken_again<P: LockPlatform>(word: &P::AtomicU32) {
-    for _ in 0..LOOKS {
+    for _ in 0..CHECKS {
         P::sleep(PAUSE);
         if !seems_held::<P>(word) {
             return;

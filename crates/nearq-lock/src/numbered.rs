@@ -16,8 +16,8 @@ use crate::fallible;
 
 struct Chunk<P: LockPlatform, T> {
     /// A bit for each thing: set while a thread has it.
-    had: Box<[P::AtomicU64]>,
-    things: Box<[T]>,
+    used: Box<[P::AtomicU64]>,
+    entries: Box<[T]>,
 }
 
 /// Things by number.
@@ -66,7 +66,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
     #[inline]
     pub(crate) fn get(&self, number: u32) -> &T {
         let (chunk, at) = Self::find(number);
-        &self.chunk(chunk).things[at]
+        &self.chunk(chunk).entries[at]
     }
 
     /// The thing of that number, which may be arbitrary; none if it has not been made.
@@ -76,7 +76,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         }
         let (chunk, at) = Self::find(number);
         self.chunks.get(chunk)?;
-        self.made(chunk)?.things.get(at)
+        self.made(chunk)?.entries.get(at)
     }
 
     /// The chunk, if it has been made.
@@ -90,14 +90,14 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
     /// calls [`free`](Self::free).
     pub(crate) fn take(&self, make: impl Fn() -> T) -> Option<u32> {
         for chunk in 0..CHUNKS {
-            let there = match self.made(chunk) {
-                Some(there) => there,
+            let existing = match self.made(chunk) {
+                Some(existing) => existing,
                 None => {
-                    let things = fallible::slice((0..Self::size(chunk)).map(|_| make()))?;
-                    self.make(chunk, things)?
+                    let entries = fallible::slice((0..Self::size(chunk)).map(|_| make()))?;
+                    self.make(chunk, entries)?
                 }
             };
-            if let Some(number) = Self::take_from(chunk, there) {
+            if let Some(number) = Self::take_from(chunk, existing) {
                 return Some(number);
             }
         }
@@ -111,9 +111,9 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
 
     /// Whether one is made and free. That may have changed by the time the caller uses the answer.
     pub(crate) fn is_one_free(&self) -> bool {
-        (0..CHUNKS).filter_map(|chunk| self.made(chunk)).any(|there| {
+        (0..CHUNKS).filter_map(|chunk| self.made(chunk)).any(|existing| {
             // Relaxed: a hint.
-            there.had.iter().any(|word| word.load(Ordering::Relaxed) != u64::MAX)
+            existing.used.iter().any(|word| word.load(Ordering::Relaxed) != u64::MAX)
         })
     }
 
@@ -132,21 +132,21 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         let Some(chunk) = (0..CHUNKS).find(|chunk| self.made(*chunk).is_none()) else {
             return false;
         };
-        make(Self::size(chunk)).and_then(|things| self.make(chunk, things)).is_some()
+        make(Self::size(chunk)).and_then(|entries| self.make(chunk, entries)).is_some()
     }
 
-    fn take_from(chunk: usize, there: &Chunk<P, T>) -> Option<u32> {
-        for (at, word) in there.had.iter().enumerate() {
+    fn take_from(chunk: usize, existing: &Chunk<P, T>) -> Option<u32> {
+        for (at, word) in existing.used.iter().enumerate() {
             // Relaxed: decided by the step below.
-            let mut had = word.load(Ordering::Relaxed);
-            while had != u64::MAX {
-                let bit = had.trailing_ones();
+            let mut used = word.load(Ordering::Relaxed);
+            while used != u64::MAX {
+                let bit = used.trailing_ones();
                 // Acquire: pairs with the release in `free`.
                 let before = word.fetch_or(1 << bit, Ordering::Acquire);
                 if before & 1 << bit == 0 {
                     return Some(Self::number(chunk, at * 64 + bit as usize));
                 }
-                had = before;
+                used = before;
             }
         }
         None
@@ -155,30 +155,30 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
     /// Publishes a chunk of things in its place, unless another thread has done so first; returns the chunk that is there. None if there is
     /// no memory.
     #[cold]
-    fn make(&self, chunk: usize, things: Box<[T]>) -> Option<&Chunk<P, T>> {
-        let size = things.len();
-        let had = (0..size.div_ceil(64)).map(|word| {
+    fn make(&self, chunk: usize, entries: Box<[T]>) -> Option<&Chunk<P, T>> {
+        let size = entries.len();
+        let used = (0..size.div_ceil(64)).map(|word| {
             // The bits beyond the chunk's end, and the thing whose number would not fit, stay taken for ever.
             let last = usize::from(chunk == CHUNKS - 1 && (word + 1) * 64 >= size);
-            let there = (size - word * 64).min(64) - last;
-            P::AtomicU64::new(if there == 64 { 0 } else { u64::MAX << there })
+            let valid = (size - word * 64).min(64) - last;
+            P::AtomicU64::new(if valid == 64 { 0 } else { u64::MAX << valid })
         });
-        let made = Box::into_raw(fallible::boxed(Chunk { had: fallible::slice(had)?, things })?);
+        let made = Box::into_raw(fallible::boxed(Chunk { used: fallible::slice(used)?, entries })?);
         // Release: pairs with the acquire of the threads that find it. Acquire on failure: we use another thread's chunk.
-        let there = self.chunks[chunk].compare_exchange(
+        let existing = self.chunks[chunk].compare_exchange(
             ptr::null_mut(),
             made,
             Ordering::AcqRel,
             Ordering::Acquire,
         );
-        match there {
+        match existing {
             // SAFETY: in `chunks` from now on, and freed with it.
             Ok(_) => Some(unsafe { &*made }),
-            Err(there) => {
+            Err(existing) => {
                 // SAFETY: made by us above, and never shared.
                 drop(unsafe { Box::from_raw(made) });
                 // SAFETY: in `chunks`, hence made by another thread, and freed with `self`, which is borrowed.
-                Some(unsafe { &*there })
+                Some(unsafe { &*existing })
             }
         }
     }
@@ -187,21 +187,21 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
     pub(crate) fn free(&self, number: u32) {
         let (chunk, at) = Self::find(number);
         // Release: pairs with the acquire in `take_from`.
-        self.chunk(chunk).had[at / 64].fetch_and(!(1 << (at % 64)), Ordering::Release);
+        self.chunk(chunk).used[at / 64].fetch_and(!(1 << (at % 64)), Ordering::Release);
     }
 
     /// Calls `each` with all that have been made.
     pub(crate) fn each(&self, each: impl Fn(&T)) {
-        self.there().for_each(|(_, there)| there.things.iter().for_each(&each));
+        self.made_chunks().for_each(|(_, existing)| existing.entries.iter().for_each(&each));
     }
 
     /// Calls `each` with all things that a thread has, and their numbers. They may have changed hands by then.
-    pub(crate) fn each_had(&self, mut each: impl FnMut(u32, &T)) {
-        for (chunk, there) in self.there() {
-            for (at, thing) in there.things.iter().enumerate().take(Self::takeable(chunk)) {
+    pub(crate) fn each_used(&self, mut each: impl FnMut(u32, &T)) {
+        for (chunk, existing) in self.made_chunks() {
+            for (at, entry) in existing.entries.iter().enumerate().take(Self::takeable(chunk)) {
                 // Relaxed: a hint.
-                if there.had[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1 {
-                    each(Self::number(chunk, at), thing);
+                if existing.used[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1 {
+                    each(Self::number(chunk, at), entry);
                 }
             }
         }
@@ -209,11 +209,11 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
 
     /// How many have been made, taken or free.
     pub(crate) fn made_count(&self) -> usize {
-        self.there().map(|(chunk, _)| Self::takeable(chunk)).sum()
+        self.made_chunks().map(|(chunk, _)| Self::takeable(chunk)).sum()
     }
 
     /// The chunks that have been made.
-    fn there(&self) -> impl Iterator<Item = (usize, &Chunk<P, T>)> {
+    fn made_chunks(&self) -> impl Iterator<Item = (usize, &Chunk<P, T>)> {
         (0..CHUNKS).filter_map(|chunk| Some((chunk, self.made(chunk)?)))
     }
 
@@ -226,7 +226,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         let mut count = 0;
-        self.each_had(|_, _| count += 1);
+        self.each_used(|_, _| count += 1);
         count
     }
 }
@@ -268,16 +268,19 @@ mod tests {
     }
 
     fn all<const FIRST: usize, const CHUNKS: usize>(most: u32) {
-        let things = Numbered::<Linux, u32, FIRST, CHUNKS>::new();
-        let all: BTreeSet<u32> = core::iter::from_fn(|| things.take(|| 7)).collect();
+        let entries = Numbered::<Linux, u32, FIRST, CHUNKS>::new();
+        let all: BTreeSet<u32> = core::iter::from_fn(|| entries.take(|| 7)).collect();
         assert_eq!((all.len() as u32, all.first(), all.last()), (most, Some(&1), Some(&most)));
-        assert_eq!((things.count() as u32, things.take(|| 7), *things.get(most)), (most, None, 7));
-        things.free(most / 2);
-        assert_eq!((things.take(|| 7), things.take(|| 7)), (Some(most / 2), None));
+        assert_eq!(
+            (entries.count() as u32, entries.take(|| 7), *entries.get(most)),
+            (most, None, 7)
+        );
+        entries.free(most / 2);
+        assert_eq!((entries.take(|| 7), entries.take(|| 7)), (Some(most / 2), None));
         for number in all {
-            things.free(number);
+            entries.free(number);
         }
-        assert_eq!(things.count(), 0);
+        assert_eq!(entries.count(), 0);
     }
 
     #[test]
@@ -291,22 +294,22 @@ mod tests {
 
     #[test]
     fn taking_an_existing_entry_creates_none() {
-        let things = Numbered::<Linux, u32, 2, 3>::new();
+        let entries = Numbered::<Linux, u32, 2, 3>::new();
         let make = |count| Some(vec![7; count].into_boxed_slice());
         assert_eq!(
-            (things.take_made(), things.is_one_free(), things.are_more()),
+            (entries.take_made(), entries.is_one_free(), entries.are_more()),
             (None, false, true)
         );
-        assert!(!things.make_more(|_| None), "there was no memory");
-        assert!(things.make_more(make));
-        assert!(things.is_one_free());
-        assert_eq!([(); 3].map(|()| things.take_made()), [Some(1), Some(2), None]);
-        assert!(!things.is_one_free());
-        assert!(things.make_more(make) && things.make_more(make));
-        assert!(!things.make_more(make) && !things.are_more());
-        assert_eq!(core::iter::from_fn(|| things.take_made()).count(), 5);
-        assert_eq!((things.is_one_free(), things.count(), things.made_count()), (false, 7, 7));
-        things.free(2);
-        assert_eq!((things.is_one_free(), things.take_made()), (true, Some(2)));
+        assert!(!entries.make_more(|_| None), "there was no memory");
+        assert!(entries.make_more(make));
+        assert!(entries.is_one_free());
+        assert_eq!([(); 3].map(|()| entries.take_made()), [Some(1), Some(2), None]);
+        assert!(!entries.is_one_free());
+        assert!(entries.make_more(make) && entries.make_more(make));
+        assert!(!entries.make_more(make) && !entries.are_more());
+        assert_eq!(core::iter::from_fn(|| entries.take_made()).count(), 5);
+        assert_eq!((entries.is_one_free(), entries.count(), entries.made_count()), (false, 7, 7));
+        entries.free(2);
+        assert_eq!((entries.is_one_free(), entries.take_made()), (true, Some(2)));
     }
 }

@@ -31,7 +31,7 @@ use core::time::Duration;
 use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPlatform, Ordering};
 
 use crate::process_state::ProcessState;
-use crate::queue::{Heard, TURN, Tail, Waking};
+use crate::queue::{Received, TURN, Tail, Waking};
 
 /// For how many microseconds a waiter spins before it sleeps: it takes several hand-overs until it has the turn.
 const SPIN: u32 = 50;
@@ -161,7 +161,7 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
 
     fn wait(
         &self,
-        looks: u32,
+        reads: u32,
         sleep: bool,
         deadline: Option<Instant>,
     ) -> Option<OsqGuard<'_, T, P>> {
@@ -176,8 +176,8 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
                 None => P::sleep(Duration::from_millis(1)),
             }
         };
-        let here = process.here();
-        process.waiters.prepare(number, here);
+        let domain = process.current_domain();
+        process.waiters.prepare(number, domain);
         // Acquire: pairs with the release that cleared the tail. Release: the record is prepared.
         let before = u32::from(self.tail.swap(in_tail(number), Ordering::AcqRel));
         if !sleep || deadline.is_some() {
@@ -186,20 +186,20 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
         if before == 0 || process.waiters.link(number, before).is_some() {
             return Some(self.guard(process, number));
         }
-        let look = |state: &P::AtomicU32| {
+        let spin = |state: &P::AtomicU32| {
             if sleep {
-                process.spin(here, state, crate::queue::WAITING, SPIN, 0, None);
+                process.spin(domain, state, crate::queue::WAITING, SPIN, 0, None);
             } else {
-                P::wait_until_changed(state, crate::queue::WAITING, looks);
+                P::wait_until_changed(state, crate::queue::WAITING, reads);
             }
         };
         let tail = Last::<P>(&self.tail);
-        match process.waiters.wait(&mut number, look, sleep, deadline, None, &tail) {
-            Heard::Message(message) => {
+        match process.waiters.wait(&mut number, spin, sleep, deadline, None, &tail) {
+            Received::Message(message) => {
                 debug_assert_eq!(message, TURN, "this queue has no other message");
                 Some(self.guard(process, number))
             }
-            Heard::Nothing => None,
+            Received::Nothing => None,
         }
     }
 

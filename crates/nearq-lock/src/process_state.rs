@@ -82,7 +82,7 @@ pub(crate) struct ProcessState<P: LockPlatform> {
     /// How many domains have CPUs that the process may use.
     pub(crate) used_domains: usize,
     /// How many reads of a word take about a microsecond.
-    looks: u32,
+    reads: u32,
     /// The process that it belongs to (`LockPlatform::fork_epoch`), times two; odd while it is made fit for that process.
     epoch: P::AtomicU64,
     pub(crate) slots: Slots<P>,
@@ -107,7 +107,7 @@ fn make<P: LockPlatform>() -> *const () {
 }
 
 /// How many reads of a word take a microsecond on this machine: a pause is 3 cycles on some processors and 140 on others.
-fn looks<P: LockPlatform>() -> u32 {
+fn reads<P: LockPlatform>() -> u32 {
     const SAMPLE: u32 = 64;
     let word = P::AtomicU32::new(0);
     let shortest = (0..3)
@@ -207,9 +207,9 @@ impl<P: LockPlatform> ProcessState<P> {
                 continue;
             }
             // Relaxed: decides which thread does it; the others wait for the release below.
-            let mine =
+            let claimed =
                 self.epoch.compare_exchange(epoch, now | 1, Ordering::Relaxed, Ordering::Relaxed);
-            if mine.is_ok() {
+            if claimed.is_ok() {
                 for domain in &self.domains {
                     domain.spinners.store(0, Ordering::Relaxed);
                 }
@@ -244,7 +244,7 @@ impl<P: LockPlatform> ProcessState<P> {
             cache_map,
             domains: domains.into_boxed_slice(),
             used_domains,
-            looks: looks::<P>(),
+            reads: reads::<P>(),
             epoch: P::AtomicU64::new(P::fork_epoch() << 1),
             followed: P::AtomicU32::new(0),
             counts: (0..count).map(|_| Counts::new()).collect(),
@@ -278,17 +278,17 @@ impl<P: LockPlatform> ProcessState<P> {
     #[inline]
     pub(crate) fn urgency(&self) -> u32 {
         // Relaxed: a hint; nothing is published with it.
-        if self.urgent.load(Ordering::Relaxed) == 0 { 0 } else { Self::ask_urgency() }
+        if self.urgent.load(Ordering::Relaxed) == 0 { 0 } else { Self::query_urgency() }
     }
 
     #[cold]
     #[inline(never)]
-    fn ask_urgency() -> u32 {
+    fn query_urgency() -> u32 {
         P::urgency()
     }
 
     /// Whether the caller is of a real-time class: asks the system, and notes it for [`urgency`](Self::urgency).
-    pub(crate) fn sees_urgent(&self) -> bool {
+    pub(crate) fn check_urgency(&self) -> bool {
         let urgent = P::is_real_time();
         if urgent {
             self.expect_urgent();
@@ -355,7 +355,7 @@ impl<P: LockPlatform> ProcessState<P> {
         let complain = || self.complained.load(Ordering::Relaxed) & EXHAUSTED == 0;
         if !self.slots.is_one_free() && (self.slots.are_more() || complain()) {
             // So that the caller makes more at its next wait, or warns that there are no more.
-            self.waiters.forget_own();
+            self.waiters.forget_record();
         }
         let number = number?;
         if self.slots.get(number).bind() {
@@ -379,7 +379,7 @@ impl<P: LockPlatform> ProcessState<P> {
 
     /// The domain that the caller runs in.
     #[inline]
-    pub(crate) fn here(&self) -> usize {
+    pub(crate) fn current_domain(&self) -> usize {
         if self.domains.len() == 1 {
             return 0;
         }
@@ -388,8 +388,8 @@ impl<P: LockPlatform> ProcessState<P> {
     }
 
     /// How many reads take about this many microseconds.
-    pub(crate) fn looks(&self, micros: u32) -> u32 {
-        self.looks * micros
+    pub(crate) fn reads(&self, micros: u32) -> u32 {
+        self.reads * micros
     }
 
     /// Reads a word until it changes, for about this many microseconds; not at all if enough threads spin in the domain, of which `spare`
@@ -404,13 +404,13 @@ impl<P: LockPlatform> ProcessState<P> {
         spare: u32,
         stay: Option<&Stay<P>>,
     ) -> bool {
-        let look = || P::wait_until_changed(word, value, self.looks(micros));
-        self.as_spinner(domain, spare, stay, look).unwrap_or(false)
+        let read = || P::wait_until_changed(word, value, self.reads(micros));
+        self.as_spinner(domain, spare, stay, read).unwrap_or(false)
     }
 
     /// Lets this many microseconds pass without reading anything; none if enough threads spin in the domain.
     pub(crate) fn pause(&self, domain: usize, micros: u32, stay: Option<&Stay<P>>) {
-        self.as_spinner(domain, 0, stay, || P::pause(self.looks(micros)));
+        self.as_spinner(domain, 0, stay, || P::pause(self.reads(micros)));
     }
 
     /// A thread that was counted as spinning in the domain no longer spins.

@@ -99,7 +99,7 @@ pub(crate) trait Tail {
 pub(crate) enum Waking {
     /// At once.
     Now,
-    /// When the caller releases the mutex that it holds ([`WaiterSlab::wake_announced`]) and the other thread waits for. Waking a thread
+    /// When the caller releases the mutex that it holds ([`WaiterSlab::wake_deferred`]) and the other thread waits for. Waking a thread
     /// takes longer than most critical sections, so it is better not to do it while holding a mutex.
     Later,
 }
@@ -113,9 +113,9 @@ impl Waking {
 
 /// Where the message of a record that left the front went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Recipient {
     /// No record is in the queue.
-    Nobody,
+    None,
     /// The record of that number.
     Record(u32),
     /// A record that has joined; its owner will find the message.
@@ -124,7 +124,7 @@ pub(crate) enum Told {
 
 /// What a waiting thread was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     /// A message.
     Message(u32),
     /// Nothing, and the thread has given up: its record stays behind.
@@ -132,8 +132,8 @@ pub(crate) enum Heard {
 }
 
 /// The record from which to hand over.
-enum Behind {
-    Nobody,
+enum Successor {
+    None,
     Record(u32),
     Joiner,
 }
@@ -163,29 +163,29 @@ impl<P: LockPlatform> WaiterSlab<P> {
         let ahead = self.record(before);
         // Release: a thread that finds the number finds the record prepared. Acquire: pairs with the swap of `GONE`.
         let found = ahead.next.swap(number, Ordering::AcqRel);
-        let mine = self.record(number);
+        let record = self.record(number);
         // Relaxed: written before the record was put into the tail, in which we found it.
         if ahead.epoch.load(Ordering::Relaxed) != Self::epoch()
             && ahead.state.load(Ordering::Relaxed) != HOLDING
         {
             // No thread is there, or before it.
-            mine.passed.store(0, Ordering::Relaxed);
-            mine.since.store(0, Ordering::Relaxed);
+            record.passed.store(0, Ordering::Relaxed);
+            record.since.store(0, Ordering::Relaxed);
             return Some(FRONT);
         }
         if found & GONE == 0 {
             return None;
         }
         // Relaxed: ordered by the swap; both records are ours.
-        mine.passed.store(ahead.passed.load(Ordering::Relaxed), Ordering::Relaxed);
-        mine.since.store(ahead.since.load(Ordering::Relaxed), Ordering::Relaxed);
+        record.passed.store(ahead.passed.load(Ordering::Relaxed), Ordering::Relaxed);
+        record.since.store(ahead.since.load(Ordering::Relaxed), Ordering::Relaxed);
         // No thread can reach it: it was in front, and we were the one behind it.
         self.free(before);
         Some(found & !GONE)
     }
 
     /// Whether the thread whose record is the last of a queue exists. In the child of a fork it may not: then no thread of that queue does.
-    pub(crate) fn is_here(&self, last: u32) -> bool {
+    pub(crate) fn owner_exists(&self, last: u32) -> bool {
         // Relaxed: written before the record was put into the tail. If it has left since, the caller's step on the tail fails.
         self.record(last).epoch.load(Ordering::Relaxed) == Self::epoch()
     }
@@ -215,19 +215,19 @@ impl<P: LockPlatform> WaiterSlab<P> {
         message: u32,
         (passed, since): (u64, u64),
         waking: Waking,
-    ) -> Told {
+    ) -> Recipient {
         match self.step_out(number, tail, message, passed, since) {
-            Behind::Nobody => {
+            Successor::None => {
                 self.give_back(number);
-                Told::Nobody
+                Recipient::None
             }
-            Behind::Joiner => {
+            Successor::Joiner => {
                 self.leave_behind(number);
-                Told::Joiner
+                Recipient::Joiner
             }
-            Behind::Record(next) => {
+            Successor::Record(next) => {
                 self.give_back(number);
-                self.tell_first(next, tail, message, (passed, since), waking)
+                self.send_to_first(next, tail, message, (passed, since), waking)
             }
         }
     }
@@ -241,15 +241,15 @@ impl<P: LockPlatform> WaiterSlab<P> {
         message: u32,
     ) -> Option<u32> {
         match self.step_out(number, tail, message, 0, 0) {
-            Behind::Nobody => {
+            Successor::None => {
                 self.give_back(number);
                 None
             }
-            Behind::Joiner => {
+            Successor::Joiner => {
                 self.leave_behind(number);
                 None
             }
-            Behind::Record(next) => {
+            Successor::Record(next) => {
                 self.give_back(number);
                 Some(next)
             }
@@ -257,28 +257,28 @@ impl<P: LockPlatform> WaiterSlab<P> {
     }
 
     /// Tells the record that is in front, or, if no thread waits by it any more, the first one behind it by which a thread waits.
-    pub(crate) fn tell_first(
+    pub(crate) fn send_to_first(
         &self,
         first: u32,
         tail: &impl Tail,
         message: u32,
         (passed, since): (u64, u64),
         waking: Waking,
-    ) -> Told {
+    ) -> Recipient {
         let mut first = first;
         loop {
-            if self.tell(first, message, (passed, since), waking) {
-                return Told::Record(first);
+            if self.send(first, message, (passed, since), waking) {
+                return Recipient::Record(first);
             }
             // It is ours now.
             match self.step_out(first, tail, message, passed, since) {
-                Behind::Nobody => {
+                Successor::None => {
                     self.free(first);
-                    return Told::Nobody;
+                    return Recipient::None;
                 }
                 // It stays behind, for the record that has joined.
-                Behind::Joiner => return Told::Joiner,
-                Behind::Record(next) => {
+                Successor::Joiner => return Recipient::Joiner,
+                Successor::Record(next) => {
                     self.free(first);
                     first = next;
                 }
@@ -294,12 +294,12 @@ impl<P: LockPlatform> WaiterSlab<P> {
         message: u32,
         passed: u64,
         since: u64,
-    ) -> Behind {
+    ) -> Successor {
         if let Some(next) = self.behind(number) {
-            return Behind::Record(next);
+            return Successor::Record(next);
         }
         if tail.clear(number) {
-            return Behind::Nobody;
+            return Successor::None;
         }
         let record = self.record(number);
         // Relaxed: published by the swap.
@@ -310,15 +310,15 @@ impl<P: LockPlatform> WaiterSlab<P> {
             0 => {
                 #[cfg(test)]
                 crate::statistics::seen::note(crate::statistics::Event::NotLinked);
-                Behind::Joiner
+                Successor::Joiner
             }
-            next => Behind::Record(next),
+            next => Successor::Record(next),
         }
     }
 
     /// Tells a record; false if no thread waits by it, and it is the caller's now.
     #[inline]
-    pub(crate) fn tell(
+    pub(crate) fn send(
         &self,
         number: u32,
         message: u32,
@@ -338,7 +338,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
         #[cfg(test)]
         if before == LEFT {
-            crate::statistics::seen::note(crate::statistics::Event::ToldLeft);
+            crate::statistics::seen::note(crate::statistics::Event::SentToLeft);
         }
         // A thread that a fork has removed no longer waits, just like one that has left.
         before != LEFT && before & CLAIMED == 0 && epoch == Self::epoch()
@@ -347,7 +347,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
     /// Tells the owner of a record that says `ASLEEP` and is in no queue to wait for the mutex without a queue, and wakes it. From then on
     /// the record is the owner's.
     pub(crate) fn let_go(&self, number: u32) {
-        if !self.tell(number, ALONE, (0, 0), Waking::Now) {
+        if !self.send(number, ALONE, (0, 0), Waking::Now) {
             // The owner has left.
             self.free(number);
         }
@@ -370,15 +370,15 @@ impl<P: LockPlatform> WaiterSlab<P> {
     /// Wakes the thread that the caller has told something [for later](Waking::Later). It may be awake already, or wait for something else
     /// by now: a thread that is woken checks why.
     #[inline]
-    pub(crate) fn wake_announced(&self) {
+    pub(crate) fn wake_deferred(&self) {
         if let Some(own) = Self::unused() {
-            self.wake_announced_by(own);
+            self.wake_deferred_of(own);
         }
     }
 
     /// The same, for the owner of a record, which is the caller.
     #[inline]
-    pub(crate) fn wake_announced_by(&self, own: u32) {
+    pub(crate) fn wake_deferred_of(&self, own: u32) {
         let own = self.record(own);
         // Relaxed for both: the caller's alone.
         let number = own.wakes.load(Ordering::Relaxed);
@@ -407,34 +407,34 @@ impl<P: LockPlatform> WaiterSlab<P> {
     pub(crate) fn wait(
         &self,
         number: &mut u32,
-        mut look: impl FnMut(&P::AtomicU32),
+        mut spin: impl FnMut(&P::AtomicU32),
         sleep: bool,
         deadline: Option<Instant>,
         stay: Option<&Stay<P>>,
         tail: &impl Tail,
-    ) -> Heard {
+    ) -> Received {
         let state: &P::AtomicU32 = &self.record(*number).state;
         loop {
-            look(state);
+            spin(state);
             if !sleep {
                 return self.withdraw(number, tail);
             }
-            // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `tell`.
+            // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `send`.
             if let Err(message) =
                 state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire)
             {
-                return Heard::Message(message);
+                return Received::Message(message);
             }
             match self.sleep(*number, deadline) {
                 None => {}
-                Some(Heard::Nothing) => {
+                Some(Received::Nothing) => {
                     // Done before the step after which the record may be another thread's.
                     if let Some(stay) = stay {
                         stay.goes_on();
                     }
                     return self.withdraw(number, tail);
                 }
-                Some(heard) => return heard,
+                Some(received) => return received,
             }
         }
     }
@@ -453,20 +453,20 @@ impl<P: LockPlatform> WaiterSlab<P> {
 
     /// The caller stops waiting by its record, at whatever point of the wait it is. It leaves the record behind, unless it was told
     /// something: then it keeps the record, and must pass on what it was told.
-    pub(crate) fn give_up(&self, number: u32) -> Heard {
+    pub(crate) fn give_up(&self, number: u32) -> Received {
         let state = &self.record(number).state;
         // Relaxed: decided by the step below.
         let mut found = state.load(Ordering::Relaxed);
         loop {
             if found != WAITING && found != ASLEEP {
-                // Acquire: pairs with the release in `tell`.
-                return Heard::Message(state.load(Ordering::Acquire));
+                // Acquire: pairs with the release in `send`.
+                return Received::Message(state.load(Ordering::Acquire));
             }
-            // Release: pairs with the acquire in `tell`, whose caller has the record then. Relaxed on failure: decided by the next step.
+            // Release: pairs with the acquire in `send`, whose caller has the record then. Relaxed on failure: decided by the next step.
             match state.compare_exchange(found, LEFT, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     self.leave_behind(number);
-                    return Heard::Nothing;
+                    return Received::Nothing;
                 }
                 Err(other) => found = other,
             }
@@ -475,44 +475,44 @@ impl<P: LockPlatform> WaiterSlab<P> {
 
     /// Continues to wait by a record that another thread has put into a queue, as [`wait`](Self::wait) without a deadline: as far as other
     /// threads know, its owner is asleep, or was roused, or told something.
-    pub(crate) fn wait_on(&self, number: u32, mut look: impl FnMut(&P::AtomicU32)) -> Heard {
+    pub(crate) fn wait_on(&self, number: u32, mut spin: impl FnMut(&P::AtomicU32)) -> Received {
         let state: &P::AtomicU32 = &self.record(number).state;
-        // Acquire: pairs with the release in `tell`.
+        // Acquire: pairs with the release in `send`.
         match state.load(Ordering::Acquire) {
             WAITING => {}
             ASLEEP => {
-                if let Some(heard) = self.sleep(number, None) {
-                    return heard;
+                if let Some(received) = self.sleep(number, None) {
+                    return received;
                 }
             }
-            message => return Heard::Message(message),
+            message => return Received::Message(message),
         }
         loop {
-            look(state);
-            // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `tell`.
+            spin(state);
+            // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `send`.
             if let Err(message) =
                 state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire)
             {
-                return Heard::Message(message);
+                return Received::Message(message);
             }
-            if let Some(heard) = self.sleep(number, None) {
-                return heard;
+            if let Some(received) = self.sleep(number, None) {
+                return received;
             }
         }
     }
 
     /// Sleeps by a record that says so, at most until `deadline`. Returns what its owner was told, or that it was told nothing by the
     /// deadline. None if it was roused.
-    fn sleep(&self, number: u32, deadline: Option<Instant>) -> Option<Heard> {
+    fn sleep(&self, number: u32, deadline: Option<Instant>) -> Option<Received> {
         let state = &self.record(number).state;
         loop {
             let outcome = self.sleep_while(number, ASLEEP, deadline);
-            // Acquire: pairs with the release in `tell`.
+            // Acquire: pairs with the release in `send`.
             match state.load(Ordering::Acquire) {
                 WAITING => return None,
-                ASLEEP if outcome == Wait::TimedOut => return Some(Heard::Nothing),
+                ASLEEP if outcome == Wait::TimedOut => return Some(Received::Nothing),
                 ASLEEP => {}
-                message => return Some(Heard::Message(message)),
+                message => return Some(Received::Message(message)),
             }
         }
     }

@@ -49,7 +49,7 @@ use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPla
 use crate::misuse;
 use crate::process_state::ProcessState;
 use crate::raw::RawMutex;
-use crate::ring::{Ring, Slept, look, past_the_gate, until_empty};
+use crate::ring::{Ring, Slept, past_the_gate, peek, until_empty};
 use crate::stay::Stay;
 use crate::summons::Summons;
 use crate::turn::Turns;
@@ -248,7 +248,7 @@ impl<P: LockPlatform> RawCondvar<P> {
         };
         let urgency = process.urgency();
         let word = mutex.map_or(ptr::null(), |mutex| ptr::from_ref(mutex.word()));
-        process.waiters.prepare_for_ring(number, process.here(), word, urgency);
+        process.waiters.prepare_for_ring(number, process.current_domain(), word, urgency);
         let mut ring = Ring::lock(&self.ring, 0, &process.waiters);
         ring.add(number, urgency);
         ring.unlock();
@@ -299,7 +299,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// For a thread that waits for the first time: its class is queried from the system here.
     #[cold]
     fn take_another_record(process: &ProcessState<P>) -> Option<u32> {
-        process.sees_urgent();
+        process.check_urgency();
         process.waiters.take()
     }
 
@@ -336,7 +336,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// condvar.wait_until_left();
     /// ```
     pub fn wait_until_left(&self) {
-        if look::<P>(&self.ring).is_some() {
+        if peek::<P>(&self.ring).is_some() {
             until_empty(&self.ring, &ProcessState::<P>::get().waiters);
         }
     }
@@ -349,7 +349,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// ```
     #[inline]
     pub fn is_waited_for(&self) -> bool {
-        look::<P>(&self.ring).is_some()
+        peek::<P>(&self.ring).is_some()
     }
 
     /// Notifies the most urgent thread; among threads of the same urgency, the one that has waited longest. True if one waited.
@@ -366,7 +366,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// # Panics
     /// If `then` does. Threads are notified as if it had not.
     pub fn notify_one_after(&self, then: impl FnOnce()) -> bool {
-        let Some(found) = look::<P>(&self.ring) else {
+        let Some(found) = peek::<P>(&self.ring) else {
             then();
             return false;
         };
@@ -398,7 +398,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// # Panics
     /// Likewise.
     pub fn notify_all_after(&self, then: impl FnOnce()) -> usize {
-        let Some(found) = look::<P>(&self.ring) else {
+        let Some(found) = peek::<P>(&self.ring) else {
             then();
             return 0;
         };

@@ -412,7 +412,7 @@ impl<P: LockPlatform> RawMutex<P> {
             P::wake(word, count);
         }
         if found & (TAIL | NUMA) != 0 {
-            ProcessState::<P>::get().waiters.wake_announced();
+            ProcessState::<P>::get().waiters.wake_deferred();
         }
     }
 
@@ -441,7 +441,7 @@ impl<P: LockPlatform> RawMutex<P> {
         // Relaxed: we hold it; the threads that we know to be waiting have been in a queue since before.
         if self.word.load(Ordering::Relaxed) & (TAIL | NUMA) != 0 {
             // The thread that releases it does not know which threads we have told.
-            ProcessState::<P>::get().waiters.wake_announced();
+            ProcessState::<P>::get().waiters.wake_deferred();
         }
         misuse::disowns::<P>(&self.word);
     }

@@ -74,11 +74,11 @@ const LEAVING: u32 = 8;
 const EXPECTED: u32 = 9;
 
 /// How many times to read a locked ring's word before sleeping. The ring is locked for tens of instructions.
-const LOOKS: u32 = 100;
+const READS: u32 = 100;
 
 /// The ring's word if a thread is in the ring, as far as the caller can know.
 #[inline]
-pub(crate) fn look<P: LockPlatform>(word: &P::AtomicU32) -> Option<u32> {
+pub(crate) fn peek<P: LockPlatform>(word: &P::AtomicU32) -> Option<u32> {
     // Relaxed: sees the threads that came in before something that the caller has ordered before this; says nothing of others.
     let found = word.load(Ordering::Relaxed);
     (found >> LAST_SHIFT != 0).then_some(found)
@@ -115,29 +115,29 @@ fn epoch<P: LockPlatform>() -> u32 {
 impl<'a, P: LockPlatform> Ring<'a, P> {
     /// Takes the lock. `found` is the word's likely value; 0 if the caller does not know.
     pub(crate) fn lock(word: &P::AtomicU32, found: u32, waiters: &'a WaiterSlab<P>) -> Self {
-        let ours = epoch::<P>();
+        let current = epoch::<P>();
         // A thread that has not slept need not restore `ASLEEP` for other sleepers.
         let mut take = LOCKED;
-        let mut looked = false;
+        let mut spun = false;
         let mut found = found;
         loop {
-            let stale = found != 0 && found & EPOCH != ours;
+            let stale = found != 0 && found & EPOCH != current;
             if stale || found & LOCKED == 0 {
                 let kept = if stale { 0 } else { found };
-                let to = kept | take | ours;
+                let to = kept | take | current;
                 // Acquire: pairs with the release in `unlock`.
                 match word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
                         let (last, awaited) = (kept >> LAST_SHIFT, kept & AWAITED);
-                        return Ring { word, waiters, last, awaited, epoch: ours };
+                        return Ring { word, waiters, last, awaited, epoch: current };
                     }
                     Err(other) => found = other,
                 }
                 continue;
             }
-            if !looked {
-                looked = true;
-                P::wait_until_changed(word, found, LOOKS);
+            if !spun {
+                spun = true;
+                P::wait_until_changed(word, found, READS);
                 // Relaxed, here and below: each decision is made by a step on the word.
                 found = word.load(Ordering::Relaxed);
                 continue;
@@ -154,7 +154,7 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
             }
             P::wait(word, found | ASLEEP, None);
             take = LOCKED | ASLEEP;
-            looked = false;
+            spun = false;
             found = word.load(Ordering::Relaxed);
         }
     }
@@ -373,7 +373,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
     pub(crate) fn sleep_in_ring(&self, number: u32, deadline: Option<Instant>) -> Slept {
         let state = &self.record(number).state;
         loop {
-            if !self.is_here(number) {
+            if !self.owner_exists(number) {
                 return Slept::Called;
             }
             let outcome = self.sleep_while(number, LISTED, deadline);
@@ -418,7 +418,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
 
     /// Takes the record of a thread that was not notified out of the ring, and gives it back.
     pub(crate) fn leave(&self, number: u32, ring: &P::AtomicU32) {
-        if !self.is_here(number) {
+        if !self.owner_exists(number) {
             // In the child of a fork, in no ring.
             self.give_back(number);
             return;

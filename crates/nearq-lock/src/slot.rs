@@ -36,7 +36,7 @@ use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
 
 use crate::lines::{Line, Row};
 use crate::process_state::ProcessState;
-use crate::queue::{ANEW, TURN, Tail, Told, Waking};
+use crate::queue::{ANEW, Recipient, TURN, Tail, Waking};
 
 /// In `top`: a thread has the turn. The bits below it are the domains', and those above it are the generation.
 const TAKEN: u64 = 1 << 32;
@@ -75,10 +75,10 @@ pub(crate) struct DomainTail<'a, P: LockPlatform> {
 impl<P: LockPlatform> Tail for DomainTail<'_, P> {
     #[inline]
     fn clear(&self, number: u32) -> bool {
-        let nobody = self.generation << GENERATION;
-        let ours = nobody | u64::from(number);
+        let empty = self.generation << GENERATION;
+        let last = empty | u64::from(number);
         // Release: what we did in front is over. Acquire on failure: pairs with the release of the thread that joined behind us.
-        self.line.tail.compare_exchange(ours, nobody, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.line.tail.compare_exchange(last, empty, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     fn replace(&self, number: u32, with: u32) -> bool {
@@ -120,7 +120,7 @@ impl<P: LockPlatform> Slot<P> {
 
     /// The current tail of a domain, for [`join`](Self::join).
     #[inline]
-    pub(crate) fn look(&self, domain: usize) -> u64 {
+    pub(crate) fn load_tail(&self, domain: usize) -> u64 {
         // Acquire: the mutex's word is read after this.
         self.lines[domain].tail.load(Ordering::Acquire)
     }
@@ -244,7 +244,7 @@ impl<P: LockPlatform> Slot<P> {
     }
 
     /// For a caller that only observes: whether a thread has the turn, and in how many domains threads wait.
-    pub(crate) fn who_waits(&self) -> (bool, u32) {
+    pub(crate) fn observe(&self) -> (bool, u32) {
         // Relaxed for both: the values may be out of date, and nothing is concluded from them.
         let taken = self.head.top.load(Ordering::Relaxed) & TAKEN != 0;
         let tails = self.lines.iter().map(|line| line.tail.load(Ordering::Relaxed));
@@ -274,7 +274,7 @@ impl<P: LockPlatform> Slot<P> {
                 continue;
             }
             top &= !(1 << to);
-            if self.tell(process, to, top >> GENERATION, TURN, now, waking) != Told::Nobody {
+            if self.send(process, to, top >> GENERATION, TURN, now, waking) != Recipient::None {
                 if to != from {
                     // Relaxed: used only by the thread that has the turn, and ordered by the step or the message that hands the turn over.
                     self.head.crossed.store(1, Ordering::Relaxed);
@@ -287,7 +287,7 @@ impl<P: LockPlatform> Slot<P> {
     }
 
     /// Tells the thread in front of a domain's queue, whose bit the caller has cleared.
-    fn tell(
+    fn send(
         &self,
         process: &ProcessState<P>,
         domain: usize,
@@ -295,12 +295,12 @@ impl<P: LockPlatform> Slot<P> {
         message: u32,
         now: Instant,
         waking: Waking,
-    ) -> Told {
+    ) -> Recipient {
         let line = &self.lines[domain];
         // Relaxed: ordered by the step that cleared the bit.
         let front = line.front.load(Ordering::Relaxed);
         let tail = DomainTail { line, generation };
-        process.waiters.tell_first(front, &tail, message, (0, now.as_nanos()), waking)
+        process.waiters.send_to_first(front, &tail, message, (0, now.as_nanos()), waking)
     }
 
     /// The domain whose turn is next: the one that has waited longest if it has waited too long; otherwise the nearest, and of equally near
@@ -360,13 +360,13 @@ impl<P: LockPlatform> Slot<P> {
     pub(crate) fn bind(&self) -> bool {
         // Acquire: pairs with the step that ended the previous binding.
         let top = self.head.top.load(Ordering::Acquire);
-        let nobody = top >> GENERATION << GENERATION;
+        let empty = top >> GENERATION << GENERATION;
         for line in self.lines.iter() {
             let tail = line.tail.load(Ordering::Acquire);
             if tail & LAST != 0
                 || line
                     .tail
-                    .compare_exchange(tail, nobody, Ordering::AcqRel, Ordering::Relaxed)
+                    .compare_exchange(tail, empty, Ordering::AcqRel, Ordering::Relaxed)
                     .is_err()
             {
                 return false;
@@ -376,7 +376,7 @@ impl<P: LockPlatform> Slot<P> {
         self.head.quiet.store(0, Ordering::Relaxed);
         self.head.crossed.store(0, Ordering::Relaxed);
         // A late thread of an older generation changes nothing in `top`: it finds this generation and starts over.
-        self.step(top, nobody | TAKEN).is_ok()
+        self.step(top, empty | TAKEN).is_ok()
     }
 
     /// In the child of a fork: no thread waits here. No other thread uses any slot during this call.
@@ -408,7 +408,7 @@ impl<P: LockPlatform> Slot<P> {
             match self.step(top, top & !(1 << domain)) {
                 Ok(()) => {
                     top &= !(1 << domain);
-                    self.tell(
+                    self.send(
                         process,
                         domain,
                         generation,

@@ -62,8 +62,8 @@ impl Snapshot {
             return Snapshot::default();
         };
         let mut mutexes = Vec::new();
-        process.slots.each_had(|slot, there| {
-            let (held, caches) = if is_ours { there.who_waits() } else { (false, 0) };
+        process.slots.each_used(|slot, there| {
+            let (held, caches) = if is_ours { there.observe() } else { (false, 0) };
             mutexes.push(SlottedMutex { slot, held, caches });
         });
         // Read after the others, so that there are at least as many slots as mutexes found.

@@ -26,9 +26,9 @@ pub(crate) enum Event {
     /// For tests, which check that it happens: a thread left the front of a queue before the next one had linked.
     #[cfg(test)]
     NotLinked,
-    /// Likewise: a record was told whose thread had left.
+    /// Likewise: a message was sent to a record whose thread had left.
     #[cfg(test)]
-    ToldLeft,
+    SentToLeft,
     /// Likewise: a thread that gave up took over the record of another thread that had left ahead of it.
     #[cfg(test)]
     TakenOver,
@@ -84,7 +84,7 @@ pub(crate) mod seen {
         Event::Unbound,
         Event::Moved,
         Event::NotLinked,
-        Event::ToldLeft,
+        Event::SentToLeft,
         Event::TakenOver,
         Event::Anew,
     ];

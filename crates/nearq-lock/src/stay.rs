@@ -41,7 +41,7 @@ use core::sync::atomic::compiler_fence;
 use nearq_platform::{Atomic, ConstAtomic, Linux, LockPlatform, Ordering};
 
 use crate::process_state::ProcessState;
-use crate::queue::{Heard, TURN};
+use crate::queue::{Received, TURN};
 use crate::turn::Turns;
 
 const NOWHERE: u32 = 0;
@@ -150,7 +150,7 @@ impl<P: LockPlatform> Stay<P> {
     /// The mutex of that word exists, or there is none (null).
     unsafe fn leave_queue(number: u32, word: *const P::AtomicU32) {
         let process = ProcessState::<P>::get();
-        if let Heard::Message(message) = process.waiters.give_up(number) {
+        if let Received::Message(message) = process.waiters.give_up(number) {
             if word.is_null() {
                 return process.waiters.give_back(number);
             }

@@ -12,7 +12,7 @@ use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
 
 use self::plain_tail::PlainTail;
 use crate::process_state::ProcessState;
-use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
+use crate::queue::{ALONE, ANEW, FRONT, Received, Recipient, TURN, Tail, WAITING, Waking};
 use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
 use crate::statistics::Event;
@@ -23,7 +23,7 @@ use crate::word::{LOCKED, NUMA, RESERVED, SLOT, SLOT_SHIFT, TAIL, TAIL_SHIFT, sl
 /// lock does not pay for a wake-up. They leave one place for spinning to the thread that has the turn.
 const MICROS_IN_QUEUE: u32 = 20;
 /// How many waiters are examined to find two of one domain.
-const LOOK_AT: usize = 64;
+const MOST_CHECKED: usize = 64;
 /// While a thread spins on the word, it reads the clock once per this many rounds; within a domain, the clock is read once per this many
 /// hand-overs.
 const CLOCK_EVERY: u32 = 8;
@@ -42,7 +42,7 @@ pub(crate) struct Turns<'a, P: LockPlatform> {
     process: &'a ProcessState<P>,
     settings: Settings,
     /// The domain that the thread was in when it came.
-    here: usize,
+    domain: usize,
     /// Where the thread notes its station, if it may leave by a jump.
     stay: Option<&'a Stay<P>>,
 }
@@ -60,7 +60,13 @@ struct Turn {
 
 impl<'a, P: LockPlatform> Turns<'a, P> {
     pub(crate) fn new(word: &'a P::AtomicU32, process: &'a ProcessState<P>) -> Self {
-        Turns { word, process, settings: process.settings(), here: process.here(), stay: None }
+        Turns {
+            word,
+            process,
+            settings: process.settings(),
+            domain: process.current_domain(),
+            stay: None,
+        }
     }
 
     /// For a thread that notes its station in `stay`, if there is one.
@@ -118,12 +124,12 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
 
     /// Whether so many threads spin here that no CPU is left for another one.
     pub(crate) fn is_crowded(&self) -> bool {
-        !self.process.another_may_spin(self.here)
+        !self.process.another_may_spin(self.domain)
     }
 
     /// Whether the thread is of a real-time class.
-    pub(crate) fn sees_urgent(&self) -> bool {
-        self.process.sees_urgent()
+    pub(crate) fn check_urgency(&self) -> bool {
+        self.process.check_urgency()
     }
 
     /// A record to queue up by, if there is one.
@@ -162,7 +168,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         #[cfg(test)]
         crate::statistics::seen::note(event);
         if self.settings.count {
-            self.process.counts[self.here].add(event);
+            self.process.counts[self.domain].add(event);
         }
     }
 
@@ -185,64 +191,65 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                     return Some(true);
                 }
             } else if word & NUMA == 0 {
-                self.process.waiters.prepare(number, self.here);
+                self.process.waiters.prepare(number, self.domain);
                 self.begins(number, 0);
                 if self.step(word, word & !TAIL | number << TAIL_SHIFT).is_ok() {
                     return Some(self.in_plain_queue(number, word >> TAIL_SHIFT, deadline));
                 }
             } else {
                 let bound = self.process.slots.get(slot(word));
-                let seen = bound.look(self.here);
+                let seen = bound.load_tail(self.domain);
                 // Must come after the tail is read (see `slot.rs`).
                 if (self.load() ^ word) & (NUMA | SLOT) != 0 {
                     continue;
                 }
-                self.process.waiters.prepare(number, self.here);
+                self.process.waiters.prepare(number, self.domain);
                 self.begins(number, slot(word));
-                if let Some((before, tail)) = bound.join(self.here, seen, number) {
+                if let Some((before, tail)) = bound.join(self.domain, seen, number) {
                     if deadline.is_some() {
                         self.process.waiters.is_behind(number, before);
                     }
-                    let heard = if before == 0 {
+                    let received = if before == 0 {
                         Some(FRONT)
                     } else {
                         self.process.waiters.link(number, before)
                     };
-                    return self.in_domain(bound, &tail, number, heard, deadline);
+                    return self.in_domain(bound, &tail, number, received, deadline);
                 }
             }
         }
     }
 
     /// Waits by a record until it is told something. On return, `number` names the record that was told.
-    fn wait_by(&self, number: &mut u32, deadline: Option<Instant>, tail: &impl Tail) -> Heard {
+    fn wait_by(&self, number: &mut u32, deadline: Option<Instant>, tail: &impl Tail) -> Received {
         self.is_queued();
         let (waiters, before) = (&self.process.waiters, *number);
-        let heard = self.watch(|look| waiters.wait(number, look, true, deadline, self.stay, tail));
+        let received = self
+            .watch(|load_tail| waiters.wait(number, load_tail, true, deadline, self.stay, tail));
         if let Some(stay) = self.stay
             && *number != before
         {
             stay.begin(*number, self.word);
         }
-        heard
+        received
     }
 
     /// Waits, spinning only as long as other waiters may spin by their records, and notes the outcome.
-    fn watch(&self, wait: impl FnOnce(&mut dyn FnMut(&P::AtomicU32)) -> Heard) -> Heard {
-        let mut looked = 0;
-        let mut look = |state: &P::AtomicU32| {
-            if !self.process.spin(self.here, state, WAITING, MICROS_IN_QUEUE, 1, self.stay) {
-                looked += 1;
+    fn watch(&self, wait: impl FnOnce(&mut dyn FnMut(&P::AtomicU32)) -> Received) -> Received {
+        let mut unchanged = 0;
+        let mut load_tail = |state: &P::AtomicU32| {
+            if !self.process.spin(self.domain, state, WAITING, MICROS_IN_QUEUE, 1, self.stay) {
+                unchanged += 1;
             }
         };
-        let heard = wait(&mut look);
-        if looked > 0 {
+        let received = wait(&mut load_tail);
+        if unchanged > 0 {
             self.note(Event::SleptInQueue);
         }
-        if heard == Heard::Nothing {
+        if received == Received::Nothing {
             self.note(Event::GaveUp);
         }
-        heard
+        received
     }
 
     /// What came with a message.
@@ -265,7 +272,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 self.process.waiters.is_behind(number, before);
             }
             if self.process.waiters.link(number, before).is_none()
-                && self.wait_by(&mut number, deadline, &tail) == Heard::Nothing
+                && self.wait_by(&mut number, deadline, &tail) == Received::Nothing
             {
                 return false;
             }
@@ -278,7 +285,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     fn counted_turn(&self, number: u32) -> Turn {
         let mut turn = self.turn(number);
         if let from @ 1.. = turn.passed >> FROM {
-            let across = from != self.here as u64 + 1;
+            let across = from != self.domain as u64 + 1;
             turn.passed += 1 + (u64::from(across) << ACROSS);
             self.note(if across { Event::Across } else { Event::Within });
         }
@@ -303,7 +310,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 let with = (passed, 0);
                 let left =
                     self.process.waiters.leave_front(number, &tail, TURN, with, Waking::Later);
-                if left == Told::Nobody {
+                if left == Recipient::None {
                     self.plain_queue_is_empty(tail.cleared.get(), true);
                 }
                 true
@@ -322,7 +329,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         let tail = PlainTail::<P>::new(self.word, RESERVED);
         let with = (turn.passed, 0);
         let left = self.process.waiters.leave_front(turn.number, &tail, TURN, with, Waking::Now);
-        if left == Told::Nobody {
+        if left == Recipient::None {
             self.plain_queue_is_empty(tail.cleared.get(), false);
         }
     }
@@ -337,7 +344,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             0 => self.hand_on_plain(turn),
             slot => {
                 let bound = self.process.slots.get(slot);
-                let tail = bound.queue_of(self.here);
+                let tail = bound.queue_of(self.domain);
                 if message == TURN {
                     // Like a thread that gives up at its deadline.
                     self.unreserve();
@@ -361,7 +368,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// another domain. The caller holds the mutex, and a thread is behind it.
     fn count(&self, turn: Turn, word: u32) -> u64 {
         let wanted = self.process.may_bind(self.settings.mode);
-        let from_here = (self.here as u64 + 1) << FROM;
+        let from_here = (self.domain as u64 + 1) << FROM;
         if !wanted || word & NUMA != 0 {
             return if self.settings.count { from_here } else { 0 };
         }
@@ -389,7 +396,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     fn two_of_one_domain(&self, first: u32) -> bool {
         let mut seen: u32 = 0;
         let mut at = Some(first);
-        for _ in 0..LOOK_AT {
+        for _ in 0..MOST_CHECKED {
             let Some(number) = at else { return false };
             // Relaxed: set before the record was linked.
             let place = self.process.waiters.record(number).place.load(Ordering::Relaxed);
@@ -422,7 +429,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             P::yield_now();
         }
         let number = self.process.waiters.take().expect("there are many");
-        self.process.waiters.prepare(number, self.here);
+        self.process.waiters.prepare(number, self.domain);
         let word = self.load();
         if word & (TAIL | NUMA) != 0 || self.step(word, word | number << TAIL_SHIFT).is_err() {
             self.process.waiters.give_back(number);
@@ -431,11 +438,11 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         self.bind();
         let tail = PlainTail::<P>::new(self.word, 0);
         if self.process.waiters.leave_front(number, &tail, TURN, (0, 0), Waking::Now)
-            == Told::Nobody
+            == Recipient::None
             && tail.cleared.get() & NUMA != 0
         {
             let bound = self.process.slots.get(slot(tail.cleared.get()));
-            if bound.give_away(self.process, self.here, self.patience(), Waking::Now).is_none()
+            if bound.give_away(self.process, self.domain, self.patience(), Waking::Now).is_none()
                 && !bound.rest()
             {
                 self.hand_to_domains(bound, true);
@@ -451,19 +458,19 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         bound: &Slot<P>,
         tail: &DomainTail<'_, P>,
         number: u32,
-        heard: Option<u32>,
+        received: Option<u32>,
         deadline: Option<Instant>,
     ) -> Option<bool> {
-        let (mut heard, mut number) = (heard, number);
+        let (mut received, mut number) = (received, number);
         let turn = loop {
-            match heard {
+            match received {
                 Some(TURN) => break self.turn(number),
-                Some(FRONT) => match bound.stand_up(self.here, number, tail, P::now) {
+                Some(FRONT) => match bound.stand_up(self.domain, number, tail, P::now) {
                     Stood::Turn => {
                         break Turn { number, passed: 0, since: P::now().as_nanos() };
                     }
-                    Stood::Wait => heard = None,
-                    Stood::Anew => heard = Some(ANEW),
+                    Stood::Wait => received = None,
+                    Stood::Anew => received = Some(ANEW),
                 },
                 Some(_) => {
                     self.goes_on();
@@ -473,8 +480,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                     return None;
                 }
                 None => match self.wait_by(&mut number, deadline, tail) {
-                    Heard::Message(message) => heard = Some(message),
-                    Heard::Nothing => return Some(false),
+                    Received::Message(message) => received = Some(message),
+                    Received::Nothing => return Some(false),
                 },
             }
         };
@@ -502,9 +509,9 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         if !over && passed as u32 % CLOCK_EVERY == CLOCK_EVERY - 1 {
             over = P::now().as_nanos() >= since + self.patience();
         }
-        if over && bound.others_wait(self.here) {
+        if over && bound.others_wait(self.domain) {
             if let Some(behind) = self.process.waiters.leave_front_quietly(number, tail, FRONT) {
-                bound.sit_behind(self.here, behind, P::now());
+                bound.sit_behind(self.domain, behind, P::now());
             }
             self.hand_to_domains(bound, locked);
             return;
@@ -516,7 +523,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         };
         let waking = Waking::of(locked);
         let left = self.process.waiters.leave_front(number, tail, TURN, (passed, since), waking);
-        if left == Told::Nobody {
+        if left == Recipient::None {
             self.hand_to_domains(bound, locked);
         } else {
             self.note(Event::Within);
@@ -538,8 +545,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
         loop {
             let waking = Waking::of(holds);
-            if let Some(to) = bound.give_away(self.process, self.here, self.patience(), waking) {
-                self.note(if to == self.here { Event::Within } else { Event::Across });
+            if let Some(to) = bound.give_away(self.process, self.domain, self.patience(), waking) {
+                self.note(if to == self.domain { Event::Within } else { Event::Across });
                 return;
             }
             let auto = self.settings.mode == Mode::Auto;

@@ -115,7 +115,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
     pub(crate) fn take_own(&self) -> Option<u32> {
         let own = Self::unused()?;
         // The record may be another thread's before the caller releases the mutex that it holds.
-        self.wake_announced_by(own);
+        self.wake_deferred_of(own);
         P::set_number(own | IN_USE, self.end);
         Some(own)
     }
@@ -162,11 +162,11 @@ impl<P: LockPlatform> WaiterSlab<P> {
 
     /// The caller no longer keeps its own record, which is given back when it is no longer in a queue: when the caller waits next, it has
     /// to find one, like a thread that waits for the first time.
-    pub(crate) fn forget_own(&self) {
+    pub(crate) fn forget_record(&self) {
         let unused = Self::unused();
         P::set_number(0, self.end);
         if let Some(own) = unused {
-            self.wake_announced_by(own);
+            self.wake_deferred_of(own);
             self.free(own);
         }
     }
@@ -186,7 +186,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
             return;
         }
         // The thread may release a mutex after it notes this: one that its thread-locals own.
-        self.wake_announced_by(own);
+        self.wake_deferred_of(own);
         self.free(own);
     }
 

@@ -64,7 +64,7 @@ use crate::turn::Turns;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, TAIL, TAIL_SHIFT};
 
 /// How many times to read a held mutex's word before queueing up: as `std`'s mutex.
-const FIRST_LOOKS: u32 = 100;
+const FIRST_READS: u32 = 100;
 
 /// A thread that lets others run and comes back after this long has given a preempted holder its chance.
 const LONG_YIELD: Duration = Duration::from_micros(100);
@@ -130,7 +130,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
 
     /// Whether a thread is in the plain queue.
     fn somebody_queues(word: u32) -> bool {
-        word & TAIL != 0 && ProcessState::<P>::get().waiters.is_here(word >> TAIL_SHIFT)
+        word & TAIL != 0 && ProcessState::<P>::get().waiters.owner_exists(word >> TAIL_SHIFT)
     }
 
     /// The caller has taken the mutex, was in no queue, and found `word`.
@@ -150,7 +150,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
             || word & (LOCKED | RESERVED | NUMA) == LOCKED
                 && turns_made.get_or_insert_with(make).reads_word_despite_waiters()
         {
-            P::wait_until_changed(self.word, word, FIRST_LOOKS);
+            P::wait_until_changed(self.word, word, FIRST_READS);
             word = self.load();
         }
         let mut yields = 0;
@@ -161,7 +161,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
                 return true;
             }
             let turns: &Turns<'_, P> = turns_made.get_or_insert_with(make);
-            if *urgent.get_or_insert_with(|| turns.sees_urgent()) {
+            if *urgent.get_or_insert_with(|| turns.check_urgency()) {
                 turns.note(Event::Contended);
                 turns.note(Event::Unqueued);
                 return self.wait_without_queue(deadline);
@@ -220,7 +220,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     }
 
     /// Notes in the word that a thread is about to sleep on it.
-    fn say_asleep(&self, word: u32) -> bool {
+    fn mark_asleep(&self, word: u32) -> bool {
         // Relaxed: nothing is published by it; the sleep compares the word.
         let step =
             self.word.compare_exchange(word, word | ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
@@ -249,7 +249,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
                 }
                 continue;
             }
-            if word & ASLEEP == 0 && !self.say_asleep(word) {
+            if word & ASLEEP == 0 && !self.mark_asleep(word) {
                 continue;
             }
             if let Some(stay) = self.stay {
@@ -263,7 +263,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
             if outcome == Wait::TimedOut {
                 return false;
             }
-            P::wait_until_changed(self.word, LOCKED | ASLEEP, FIRST_LOOKS);
+            P::wait_until_changed(self.word, LOCKED | ASLEEP, FIRST_READS);
         }
     }
 }

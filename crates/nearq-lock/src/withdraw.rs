@@ -35,7 +35,7 @@
 
 use nearq_platform::{Atomic, LockPlatform, Ordering};
 
-use crate::queue::{CLAIMED, Heard, LEFT, Tail, WAITING};
+use crate::queue::{CLAIMED, LEFT, Received, Tail, WAITING};
 use crate::waiter_slab::WaiterSlab;
 
 impl<P: LockPlatform> WaiterSlab<P> {
@@ -48,7 +48,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
 
     /// The caller stops waiting by its record, at whatever point of the wait it is, and no longer has a record in the queue. If it was told
     /// something, it still has a record, which may be another one, and must pass on what it was told.
-    pub(crate) fn withdraw(&self, number: &mut u32, tail: &impl Tail) -> Heard {
+    pub(crate) fn withdraw(&self, number: &mut u32, tail: &impl Tail) -> Received {
         while let Some(ahead) = self.take_over(*number) {
             self.take_out(*number, ahead, tail);
             *number = ahead;
@@ -60,7 +60,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
     fn take_over(&self, number: u32) -> Option<u32> {
         // Relaxed for both: hints.
         let ahead = self.record(number).before.load(Ordering::Relaxed);
-        if ahead == 0 || !self.is_here(ahead) {
+        if ahead == 0 || !self.owner_exists(ahead) {
             return None;
         }
         let (state, claim) = (&self.record(ahead).state, CLAIMED | number);

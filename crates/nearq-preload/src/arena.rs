@@ -228,8 +228,8 @@ unsafe impl GlobalAlloc for Arena {
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller promises that the size is a valid one for this alignment.
         let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        let own = Self::size(layout);
-        if own.is_some() && own == Self::size(wanted) {
+        let class = Self::size(layout);
+        if class.is_some() && class == Self::size(wanted) {
             return piece;
         }
         // SAFETY: the caller promises a size that is not zero.

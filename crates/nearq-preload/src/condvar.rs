@@ -80,7 +80,7 @@ pub(crate) enum Ended {
 }
 
 /// How a wait is done: how to call the C library if it handles the wait.
-pub(crate) enum Way {
+pub(crate) enum Route {
     Ours,
     /// With a condition variable of the C library's that stands in, or the program's own.
     Theirs(*mut pthread_cond_t),
@@ -239,18 +239,18 @@ impl For {
 
 /// `pthread_cond_signal` and `pthread_cond_broadcast`. The caller may end here, if it is of the asynchronous type.
 #[inline]
-pub(crate) unsafe fn notify(condvar: *mut pthread_cond_t, whom: For) -> c_int {
+pub(crate) unsafe fn notify(condvar: *mut pthread_cond_t, recipients: For) -> c_int {
     // SAFETY: a condition variable, as the caller promises.
-    if unsafe { nobody_waits(condvar) } {
+    if unsafe { has_no_waiters(condvar) } {
         return 0;
     }
     // SAFETY: a condition variable, as the caller promises.
-    unsafe { notify_those_who_wait(condvar, whom) }
+    unsafe { notify_waiters(condvar, recipients) }
 }
 
 /// Whether a notification would find no thread.
 #[inline]
-unsafe fn nobody_waits(condvar: *mut pthread_cond_t) -> bool {
+unsafe fn has_no_waiters(condvar: *mut pthread_cond_t) -> bool {
     // SAFETY: a condition variable, as the caller of `notify` promises.
     if unsafe { layout::is_shared(condvar) } {
         return false;
@@ -264,24 +264,21 @@ unsafe fn nobody_waits(condvar: *mut pthread_cond_t) -> bool {
 }
 
 #[inline(never)]
-unsafe extern "C-unwind" fn notify_those_who_wait(
-    condvar: *mut pthread_cond_t,
-    whom: For,
-) -> c_int {
+unsafe extern "C-unwind" fn notify_waiters(condvar: *mut pthread_cond_t, recipients: For) -> c_int {
     // SAFETY: a condition variable, as the caller of `notify` promises.
     let shared = unsafe { layout::is_shared(condvar) };
     if shared && !mixed::is_used() {
         // SAFETY: a condition variable, as the caller of `notify` promises; a shared one is the C library's.
-        return unsafe { whom.of_the_c_library(condvar) };
+        return unsafe { recipients.of_the_c_library(condvar) };
     }
     let before = cancel::defer();
     // SAFETY: a condition variable, as the caller of `notify` promises. Nothing in this frame, nor in those of the callers, is to be
     // put in order.
     unsafe {
         let outcome = if shared {
-            mixed::notify(condvar, whom)
+            mixed::notify(condvar, recipients)
         } else {
-            notify_deferred(condvar, whom);
+            notify_deferred(condvar, recipients);
             0
         };
         cancel::undo(before);
@@ -290,27 +287,27 @@ unsafe extern "C-unwind" fn notify_those_who_wait(
 }
 
 #[inline(never)]
-unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, whom: For) {
+unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, recipients: For) {
     // SAFETY: a condition variable, as the caller of `notify` promises, and not a shared one.
     let view = unsafe { Condvar::of(condvar) };
     // Acquire: pairs with the release of the thread that made it.
     let stand_in = view.stand_in.load(Ordering::Acquire);
     // A thread that is notified may destroy the condition variable at once. So the threads that wait at the stand-in are notified after
     // ours has been touched for the last time, and before those that wait at ours can know of it: until then both exist.
-    let theirs = || {
+    let notify_stand_in = || {
         if !stand_in.is_null() {
             // At a stand-in that is shared, the first thread may wait at another condition variable.
-            let whom = if stand_in::is_common(stand_in) { For::All } else { whom };
+            let recipients = if stand_in::is_common(stand_in) { For::All } else { recipients };
             // SAFETY: one of ours, initialised.
-            unsafe { whom.of_the_c_library(stand_in) };
+            unsafe { recipients.of_the_c_library(stand_in) };
         }
     };
-    match whom {
+    match recipients {
         For::One => {
-            view.raw.notify_one_after(theirs);
+            view.raw.notify_one_after(notify_stand_in);
         }
         For::All => {
-            view.raw.notify_all_after(theirs);
+            view.raw.notify_all_after(notify_stand_in);
         }
     }
 }
@@ -318,17 +315,17 @@ unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, whom: For) {
 // ---- waiting --------------------------------------------------------------------------------------------------------------
 
 /// Which code handles a wait.
-pub(crate) unsafe fn way(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> Way {
+pub(crate) unsafe fn route(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> Route {
     // SAFETY: both are what the caller promises.
     let (shared, kind) = unsafe { (layout::is_shared(condvar), Mutex::of(mutex).kind()) };
     match (shared, kind) {
-        (true, Kind::Foreign) => Way::Theirs(condvar),
-        (true, _) => Way::Mixed,
+        (true, Kind::Foreign) => Route::Theirs(condvar),
+        (true, _) => Route::Mixed,
         (false, Kind::Foreign) => {
             // SAFETY: not shared.
-            Way::Theirs(unsafe { Condvar::of(condvar) }.stand_in())
+            Route::Theirs(unsafe { Condvar::of(condvar) }.stand_in())
         }
-        (false, _) => Way::Ours,
+        (false, _) => Route::Ours,
     }
 }
 

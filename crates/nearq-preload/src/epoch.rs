@@ -100,15 +100,15 @@ mod tests {
     }
 
     /// A thing that the model checker watches, and how often it was renewed.
-    struct Thing {
+    struct State {
         epoch: Epoch<Loom>,
         renewed: <Loom as Threads>::Cell<u32>,
     }
 
     // SAFETY: one thread writes it before others read it; that is tested.
-    unsafe impl Sync for Thing {}
+    unsafe impl Sync for State {}
 
-    impl Thing {
+    impl State {
         fn be_used(&self) {
             if !self.epoch.is_now() {
                 // SAFETY: one thread calls it, and others read afterwards; that is tested.
@@ -127,12 +127,12 @@ mod tests {
                 let now = Epoch::<Loom>::now();
                 assert!(now >> 1 != before >> 1, "this process is another one");
                 let epoch = Epoch { word: Atomic::new(before) };
-                let thing = Arc::new(Thing { epoch, renewed: PlatformCell::new(0) });
-                let thing_clone = Arc::clone(&thing);
-                let other = Loom::spawn(ThreadSpec::default(), move || thing_clone.be_used());
-                thing.be_used();
+                let state = Arc::new(State { epoch, renewed: PlatformCell::new(0) });
+                let state_clone = Arc::clone(&state);
+                let other = Loom::spawn(ThreadSpec::default(), move || state_clone.be_used());
+                state.be_used();
                 Loom::join(other.expect("the model spawns"));
-                thing.be_used();
+                state.be_used();
             });
         }
     }

@@ -23,7 +23,7 @@ use libc::{
 
 use nearq_platform::Instant;
 
-use crate::condvar::{Ended, For, Way};
+use crate::condvar::{Ended, For, Route};
 use crate::leaving::Before;
 use crate::process::{is_ours, was_ours};
 use crate::{cancel, clock, condvar, layout, leaving, mixed, mutex, process, real};
@@ -124,33 +124,33 @@ export! {
         ours: condvar::notify(condvar, For::All),
         theirs: real::cond_broadcast::call(condvar);
     pthread_cond_wait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t),
-        ours: match condvar::way(condvar, mutex) {
-            Way::Ours => wait(condvar, mutex, None),
-            Way::Theirs(condvar) => real::cond_wait::call(condvar, mutex),
-            Way::Mixed => wait_mixed(condvar, mutex, None),
+        ours: match condvar::route(condvar, mutex) {
+            Route::Ours => wait(condvar, mutex, None),
+            Route::Theirs(condvar) => real::cond_wait::call(condvar, mutex),
+            Route::Mixed => wait_mixed(condvar, mutex, None),
         },
         theirs: real::cond_wait::call(condvar, mutex);
     pthread_cond_timedwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec),
-        ours: match condvar::way(condvar, mutex) {
-            Way::Ours => match clock::deadline(condvar::clock_of(condvar), *until) {
+        ours: match condvar::route(condvar, mutex) {
+            Route::Ours => match clock::deadline(condvar::clock_of(condvar), *until) {
                 Ok(deadline) => wait(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
-            Way::Theirs(condvar) => real::cond_timedwait::call(condvar, mutex, until),
-            Way::Mixed => match clock::deadline(layout::shared_clock(condvar), *until) {
+            Route::Theirs(condvar) => real::cond_timedwait::call(condvar, mutex, until),
+            Route::Mixed => match clock::deadline(layout::shared_clock(condvar), *until) {
                 Ok(deadline) => wait_mixed(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
         },
         theirs: real::cond_timedwait::call(condvar, mutex, until);
     pthread_cond_clockwait(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec),
-        ours: match condvar::way(condvar, mutex) {
-            Way::Ours => match clock::deadline(clock, *until) {
+        ours: match condvar::route(condvar, mutex) {
+            Route::Ours => match clock::deadline(clock, *until) {
                 Ok(deadline) => wait(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },
-            Way::Theirs(condvar) => real::cond_clockwait::call(condvar, mutex, clock, until),
-            Way::Mixed => match clock::deadline(clock, *until) {
+            Route::Theirs(condvar) => real::cond_clockwait::call(condvar, mutex, clock, until),
+            Route::Mixed => match clock::deadline(clock, *until) {
                 Ok(deadline) => wait_mixed(condvar, mutex, Some(&deadline)),
                 Err(error) => error,
             },

@@ -18,8 +18,8 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell,
 type Slot<T, P> = <P as Threads>::Cell<MaybeUninit<T>>;
 
 struct Group<T: 'static, const EACH: usize, P: Platform> {
-    had: P::AtomicU64,
-    things: [Slot<T, P>; EACH],
+    used: P::AtomicU64,
+    entries: [Slot<T, P>; EACH],
     /// Does not change once the group is pushed.
     next: P::Cell<*const Self>,
 }
@@ -53,10 +53,10 @@ impl<T, const EACH: usize, P: Platform> Groups<T, EACH, P> {
     }
 
     /// The caller no longer has the slot.
-    pub(crate) fn give_back(&self, thing: *const Slot<T, P>) {
+    pub(crate) fn give_back(&self, entry: *const Slot<T, P>) {
         for group in self.all() {
-            if let Some(slot) = group.things.iter().position(|one| ptr::eq(one, thing)) {
-                group.had.fetch_and(!(1 << slot), Ordering::Release);
+            if let Some(slot) = group.entries.iter().position(|one| ptr::eq(one, entry)) {
+                group.used.fetch_and(!(1 << slot), Ordering::Release);
                 return;
             }
         }
@@ -72,8 +72,8 @@ impl<T, const EACH: usize, P: Platform> Groups<T, EACH, P> {
             return None;
         }
         let new = Group {
-            had: P::AtomicU64::new(1),
-            things: array::from_fn(|_| P::Cell::new(MaybeUninit::uninit())),
+            used: P::AtomicU64::new(1),
+            entries: array::from_fn(|_| P::Cell::new(MaybeUninit::uninit())),
             next: P::Cell::new(ptr::null()),
         };
         // SAFETY: allocated for it, and no other thread knows of it.
@@ -87,7 +87,7 @@ impl<T, const EACH: usize, P: Platform> Groups<T, EACH, P> {
             new.next.with_mut(|next| unsafe { *next = first });
             // Release: this also covers the groups behind it, as the step reads what their pushes have written.
             match self.first.compare_exchange(first, group, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return Some(&new.things[0]),
+                Ok(_) => return Some(&new.entries[0]),
                 Err(found) => first = found,
             }
         }
@@ -100,14 +100,14 @@ impl<T, const EACH: usize, P: Platform> Group<T, EACH, P> {
 
     fn take(&self) -> Option<&Slot<T, P>> {
         // Relaxed: decided by the step below.
-        let mut had = self.had.load(Ordering::Relaxed);
-        while had != Self::ALL {
-            let slot = had.trailing_ones();
-            let before = self.had.fetch_or(1 << slot, Ordering::Acquire);
+        let mut used = self.used.load(Ordering::Relaxed);
+        while used != Self::ALL {
+            let slot = used.trailing_ones();
+            let before = self.used.fetch_or(1 << slot, Ordering::Acquire);
             if before & 1 << slot == 0 {
-                return Some(&self.things[slot as usize]);
+                return Some(&self.entries[slot as usize]);
             }
-            had = before;
+            used = before;
         }
         None
     }
@@ -122,16 +122,16 @@ mod tests {
 
     use super::*;
 
-    type Few = Groups<u32, 1, Loom>;
+    type SmallGroups = Groups<u32, 1, Loom>;
 
     /// Has a thing as its own for a while.
-    fn have_one(things: &Few, number: u32) {
-        let thing = things.take().expect("there is memory");
+    fn use_one(entries: &SmallGroups, number: u32) {
+        let entry = entries.take().expect("there is memory");
         // SAFETY: only the caller has it; that is tested.
-        thing.with_mut(|slot| unsafe { (*slot).write(number) });
+        entry.with_mut(|slot| unsafe { (*slot).write(number) });
         // SAFETY: still only the caller has it; it was written above.
-        assert_eq!(thing.with(|slot| unsafe { (*slot).assume_init() }), number);
-        things.give_back(thing);
+        assert_eq!(entry.with(|slot| unsafe { (*slot).assume_init() }), number);
+        entries.give_back(entry);
     }
 
     #[test]
@@ -139,15 +139,15 @@ mod tests {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(|| {
-            let things = Arc::new(Few { first: Atomic::new(ptr::null_mut()) });
+            let entries = Arc::new(SmallGroups { first: Atomic::new(ptr::null_mut()) });
             let others = [1, 2].map(|number| {
-                let things_clone = Arc::clone(&things);
-                let main = move || have_one(&things_clone, number);
+                let groups = Arc::clone(&entries);
+                let main = move || use_one(&groups, number);
                 Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
             });
-            have_one(&things, 3);
+            use_one(&entries, 3);
             others.into_iter().for_each(Loom::join);
-            assert!((1..=3).contains(&things.all().count()));
+            assert!((1..=3).contains(&entries.all().count()));
         });
     }
 

@@ -59,11 +59,11 @@ pub(crate) fn is_used() -> bool {
 /// # Safety
 /// As for `pthread_cond_signal`; the condition variable is shared.
 #[inline(never)]
-pub(crate) unsafe extern "C" fn notify(condvar: *mut pthread_cond_t, whom: For) -> c_int {
+pub(crate) unsafe extern "C" fn notify(condvar: *mut pthread_cond_t, recipients: For) -> c_int {
     // SAFETY: a mutex of the C library's, which lives as long as the program.
     unsafe { real::mutex_lock::call(gate()) };
     // SAFETY: as the caller promises.
-    let outcome = unsafe { whom.of_the_c_library(condvar) };
+    let outcome = unsafe { recipients.of_the_c_library(condvar) };
     // SAFETY: taken above.
     unsafe { real::mutex_unlock::call(gate()) };
     outcome

@@ -48,7 +48,7 @@ use crate::leaving::{Before, InWait};
 use crate::{cancel, clock, layout, leaving, process, real, thread};
 
 /// In the kind: bits that choose between the C library's ways to do the same thing (`PTHREAD_MUTEX_ELISION_NP` and its opposite).
-const WAYS: i32 = 256 | 512;
+const ELISION: i32 = 256 | 512;
 /// The type `PTHREAD_MUTEX_ADAPTIVE_NP`.
 const ADAPTIVE: i32 = 3;
 /// In the kind, after the mutex was destroyed: as the C library writes it.
@@ -118,7 +118,7 @@ impl Mutex {
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         // Relaxed: does not change while the mutex is in use.
-        match self.kind.load(Ordering::Relaxed) & !WAYS {
+        match self.kind.load(Ordering::Relaxed) & !ELISION {
             libc::PTHREAD_MUTEX_NORMAL | ADAPTIVE => Kind::Plain,
             libc::PTHREAD_MUTEX_RECURSIVE => Kind::Recursive,
             libc::PTHREAD_MUTEX_ERRORCHECK => Kind::ErrorChecking,
@@ -130,17 +130,17 @@ impl Mutex {
     #[inline]
     fn is_plain(&self) -> bool {
         // Relaxed: does not change while the mutex is in use.
-        let kind = self.kind.load(Ordering::Relaxed) & !WAYS;
+        let kind = self.kind.load(Ordering::Relaxed) & !ELISION;
         kind == libc::PTHREAD_MUTEX_NORMAL || kind == ADAPTIVE
     }
 
     /// Whether the caller holds it. Only mutexes that know their holder can tell.
-    fn is_mine(&self) -> bool {
+    fn is_held_by_caller(&self) -> bool {
         self.pointer.load(Ordering::Relaxed) == thread::pointer()
             && self.name.load(Ordering::Relaxed) == thread::name()
     }
 
-    fn set_mine(&self, depth: u32) {
+    fn set_owner_to_caller(&self, depth: u32) {
         let (number, name) = thread::names();
         self.number.store(number, Ordering::Relaxed);
         self.name.store(name, Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl Mutex {
 
     /// The result if its holder takes it again; none if the caller does not hold it, or the mutex does not know its holder.
     fn again(&self, kind: Kind, checked: c_int) -> Option<c_int> {
-        if kind == Kind::Plain || !self.is_mine() {
+        if kind == Kind::Plain || !self.is_held_by_caller() {
             return None;
         }
         if kind == Kind::ErrorChecking {
@@ -173,7 +173,7 @@ impl Mutex {
     #[inline]
     fn taken(&self, kind: Kind) -> c_int {
         if kind != Kind::Plain {
-            self.set_mine(1);
+            self.set_owner_to_caller(1);
         }
         0
     }
@@ -335,7 +335,7 @@ impl Mutex {
 
     #[inline]
     fn unlock_checked(&self, kind: Kind) -> c_int {
-        if !self.is_mine() {
+        if !self.is_held_by_caller() {
             return libc::EPERM;
         }
         let depth = self.depth.load(Ordering::Relaxed);
@@ -353,7 +353,7 @@ impl Mutex {
     /// recursive mutex is released once, as the C library's is: the word [is kept](Held::is_kept) if it is held more than once.
     pub(crate) fn lay_down(&self) -> Result<Held, c_int> {
         let plain = self.kind() == Kind::Plain;
-        if !plain && !self.is_mine() {
+        if !plain && !self.is_held_by_caller() {
             return Err(libc::EPERM);
         }
         // Relaxed: under the mutex.
@@ -375,7 +375,7 @@ impl Mutex {
         // Relaxed: under the mutex.
         self.users.store(self.users.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
         if held.depth > 0 {
-            self.set_mine(held.depth);
+            self.set_owner_to_caller(held.depth);
         }
     }
 }

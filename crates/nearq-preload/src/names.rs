@@ -20,25 +20,25 @@ pub(crate) fn base(path: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn asked(only: Option<&str>, not: Option<&str>) -> bool {
+    fn is_selected(only: Option<&str>, not: Option<&str>) -> bool {
         let names: [&[u8]; 2] = [b"/usr/bin/python3.11", b"/srv/tool"];
         chosen(&names, only.map(str::as_bytes), not.map(str::as_bytes))
     }
 
     #[test]
     fn programs_are_selected_by_either_name() {
-        assert!(asked(None, None));
-        assert!(asked(Some("redis-server, python3.11"), None));
-        assert!(asked(Some("/opt/tool"), Some("java")));
-        assert!(!asked(Some("redis-server"), None));
-        assert!(!asked(None, Some("java,tool")));
-        assert!(!asked(Some("tool"), Some("python3.11")));
+        assert!(is_selected(None, None));
+        assert!(is_selected(Some("redis-server, python3.11"), None));
+        assert!(is_selected(Some("/opt/tool"), Some("java")));
+        assert!(!is_selected(Some("redis-server"), None));
+        assert!(!is_selected(None, Some("java,tool")));
+        assert!(!is_selected(Some("tool"), Some("python3.11")));
     }
 
     #[test]
     fn an_empty_list_selects_no_program() {
-        assert!(!asked(Some(""), None));
-        assert!(asked(None, Some("")));
-        assert!(!asked(Some(",,"), None));
+        assert!(!is_selected(Some(""), None));
+        assert!(is_selected(None, Some("")));
+        assert!(!is_selected(Some(",,"), None));
     }
 }

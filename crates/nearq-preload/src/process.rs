@@ -68,10 +68,10 @@ pub(crate) fn was_ours() -> bool {
 #[cold]
 extern "C-unwind" fn decide() -> bool {
     let before = cancel::defer();
-    let ours = decide_deferred();
+    let replace = decide_deferred();
     // SAFETY: nothing in this frame, or in the callers' frames, needs to be cleaned up.
     unsafe { cancel::undo(before) };
-    ours
+    replace
 }
 
 #[inline(never)]
@@ -81,8 +81,8 @@ extern "C" fn decide_deferred() -> bool {
     leaving::prepare();
     let chosen = is_chosen() && layout::is_known();
     let others = if chosen { real::first_of_others() } else { None };
-    let ours = chosen && others.is_none();
-    let decision = if ours { OURS } else { THEIRS };
+    let replace = chosen && others.is_none();
+    let decision = if replace { OURS } else { THEIRS };
     // Release: what was found out is visible.
     let first =
         STATE.compare_exchange(UNKNOWN, decision, Ordering::Release, Ordering::Relaxed).is_ok();
@@ -93,7 +93,7 @@ extern "C" fn decide_deferred() -> bool {
             object.to_string_lossy()
         ));
     }
-    if first && ours {
+    if first && replace {
         report::ask(variable(c"NEARQ_PRELOAD_STATISTICS"));
         control::ask(variable(c"NEARQ_CONTROL"));
         // SAFETY: the hooks do not use the subject, and live as long as the program.
@@ -104,7 +104,7 @@ extern "C" fn decide_deferred() -> bool {
         // are cancelled while they fork are affected.
         unsafe { real::register_atfork::call(before, after, after, ptr::null_mut()) };
     }
-    ours
+    replace
 }
 
 /// Called when the library is loaded.

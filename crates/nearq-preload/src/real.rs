@@ -151,12 +151,12 @@ fn object_of(address: *const c_void) -> Option<(libc::Dl_info, bool)> {
 
 /// The first of the functions that the program would find in an object other than this library, and that object's name.
 pub(crate) fn first_of_others() -> Option<(&'static CStr, &'static CStr)> {
-    let (own, _) = object_of(find as *const c_void)?;
+    let (library, _) = object_of(find as *const c_void)?;
     ALL_OR_NONE.into_iter().flatten().copied().find_map(|name| {
         // SAFETY: text that ends in a zero byte.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         let (info, defined) = object_of(found)?;
-        if info.dli_fbase == own.dli_fbase || !defined {
+        if info.dli_fbase == library.dli_fbase || !defined {
             return None;
         }
         // SAFETY: the loader's text, which stays as long as the object, which is not unloaded now.

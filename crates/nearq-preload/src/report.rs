@@ -84,8 +84,8 @@ extern "C" fn report() {
     let name = String::from_utf8_lossy(names::base(program)).into_owned();
     let line = format!("nearq: {name}, process {}: {}\n", std::process::id(), what_happened());
     let copy = DESCRIPTOR.load(Ordering::Relaxed);
-    let ours = [0, 1].map(|at| FILE[at].load(Ordering::Relaxed));
-    let descriptor = if file(copy) == Some(ours) { copy } else { libc::STDERR_FILENO };
+    let chosen = [0, 1].map(|at| FILE[at].load(Ordering::Relaxed));
+    let descriptor = if file(copy) == Some(chosen) { copy } else { libc::STDERR_FILENO };
     // SAFETY: the line is as long as said. If no process reads it, nothing is lost.
     unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
 }

@@ -49,33 +49,33 @@ pub(crate) fn pointer() -> u64 {
 /// The caller's number and name; neither is 0.
 #[inline]
 pub(crate) fn names() -> (u32, u64) {
-    NAMES.with(|own| match own.number.get() {
-        0 => ask(own),
-        number => (number, own.name.get()),
+    NAMES.with(|names| match names.number.get() {
+        0 => query_number(names),
+        number => (number, names.name.get()),
     })
 }
 
 /// The caller's name if it has one; otherwise 0, and then it holds nothing.
 #[inline]
 pub(crate) fn name() -> u64 {
-    NAMES.with(|own| own.name.get())
+    NAMES.with(|names| names.name.get())
 }
 
 #[cold]
-fn ask(own: &Names) -> (u32, u64) {
+fn query_number(names: &Names) -> (u32, u64) {
     // SAFETY: no arguments, and it cannot fail.
     let number = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    if own.name.get() == 0 {
+    if names.name.get() == 0 {
         // Relaxed: a number that no other thread gets.
-        own.name.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        names.name.set(NEXT.fetch_add(1, Ordering::Relaxed));
     }
-    own.number.set(number);
-    (number, own.name.get())
+    names.number.set(number);
+    (number, names.name.get())
 }
 
 /// The caller is the only thread in the child of a fork: the thread that forked, under another number.
 pub(crate) fn forked() {
-    NAMES.with(|own| own.number.set(0));
+    NAMES.with(|names| names.number.set(0));
 }
 
 #[cfg(test)]
@@ -89,10 +89,10 @@ mod tests {
             assert_eq!(pointer(), unsafe { libc::pthread_self() });
             (pointer(), names())
         };
-        let (own, (number, name)) = all();
-        assert_eq!((own, (number, name)), all());
+        let (pointer, (number, name)) = all();
+        assert_eq!((pointer, (number, name)), all());
         let (others, (its_number, its_name)) = std::thread::spawn(all).join().unwrap();
-        assert!(others != own && its_number != number && its_name != name);
+        assert!(others != pointer && its_number != number && its_name != name);
         // As in the child of a fork: the number is queried again, the name stays the same.
         forked();
         assert_eq!(names(), (number, name));

@@ -24,9 +24,9 @@ struct Scene {
 
 /// What a thread that may jump did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Became {
+enum Outcome {
     Jumped,
-    Took,
+    Taken,
 }
 
 impl Scene {
@@ -41,17 +41,17 @@ impl Scene {
     }
 
     /// Takes the mutex and releases it, unless it jumps out of the wait.
-    fn use_or_jump(&self) -> Became {
+    fn use_or_jump(&self) -> Outcome {
         let stay = Stay::new_in();
         if !Loom::jump_out_of(|| {
             assert!(self.mutex.lock_staying(None, &stay));
         }) {
             // SAFETY: the wait has been unwound; the scene is there.
             unsafe { stay.leave() };
-            return Became::Jumped;
+            return Outcome::Jumped;
         }
         self.unlock();
-        Became::Took
+        Outcome::Taken
     }
 
     // Relaxed, below: under the mutex.
@@ -67,7 +67,7 @@ impl Scene {
     }
 
     /// Takes one unit, or jumps out of the wait for it.
-    fn take_or_jump(&self) -> Became {
+    fn take_or_jump(&self) -> Outcome {
         self.mutex.lock();
         let stay = Stay::new_in();
         while self.value.load(Ordering::Relaxed) == 0 {
@@ -77,12 +77,12 @@ impl Scene {
             }) {
                 // SAFETY: the wait has been unwound; the scene is there.
                 unsafe { stay.leave() };
-                return Became::Jumped;
+                return Outcome::Jumped;
             }
         }
         self.value.fetch_sub(1, Ordering::Relaxed);
         self.unlock();
-        Became::Took
+        Outcome::Taken
     }
 
     fn give(&self) {
@@ -158,7 +158,7 @@ fn a_thread_jumps_out_of_the_wait_for_a_mutex() {
                 scene.use_or_jump();
             });
             scene.unlock();
-            if scene.use_or_jump() == Became::Jumped {
+            if scene.use_or_jump() == Outcome::Jumped {
                 jumps.fetch_add(1, Ordering::Relaxed);
             }
             Loom::join(other);
@@ -172,8 +172,8 @@ fn one_thread_jumps_and_one_waits(preemptions: usize, mode: Mode, later: bool) {
         let jumped = Arc::new(Count::new(0));
         let jumped_clone = Arc::clone(&jumped);
         scene.mutex.lock();
-        let hasty = spawn(2, scene, move |scene| {
-            let jumped = scene.use_or_jump() == Became::Jumped;
+        let jumper = spawn(2, scene, move |scene| {
+            let jumped = scene.use_or_jump() == Outcome::Jumped;
             jumped_clone.store(u32::from(jumped), Ordering::Relaxed);
         });
         let other = spawn(0, scene, Scene::use_mutex);
@@ -181,7 +181,7 @@ fn one_thread_jumps_and_one_waits(preemptions: usize, mode: Mode, later: bool) {
             Loom::yield_now();
         }
         scene.unlock();
-        Loom::join(hasty);
+        Loom::join(jumper);
         Loom::join(other);
         jumps.fetch_add(jumped.load(Ordering::Relaxed), Ordering::Relaxed);
     });
@@ -207,15 +207,15 @@ fn threads_behind_a_jumping_thread_get_the_mutex_long() {
 }
 
 /// A thread with the given urgency, which takes or jumps; whether it jumped, once it has ended.
-fn one_in_haste(scene: &Arc<Scene>, urgency: u32) -> (JoinHandle, Arc<Count>) {
+fn spawn_jumper(scene: &Arc<Scene>, urgency: u32) -> (JoinHandle, Arc<Count>) {
     let jumped = Arc::new(Count::new(0));
     let jumped_clone = Arc::clone(&jumped);
-    let hasty = spawn(2, scene, move |scene| {
+    let jumper = spawn(2, scene, move |scene| {
         Loom::set_urgency(urgency);
-        let jumped = scene.take_or_jump() == Became::Jumped;
+        let jumped = scene.take_or_jump() == Outcome::Jumped;
         jumped_clone.store(u32::from(jumped), Ordering::Relaxed);
     });
-    (hasty, jumped)
+    (jumper, jumped)
 }
 
 /// A thread is notified, alone or with all others, while it jumps: whichever comes first, nothing of the thread is left behind. It may be
@@ -230,14 +230,14 @@ fn a_thread_jumps_out_of_the_wait_for_a_condition() {
                 if urgency > 0 {
                     ProcessState::<Loom>::get().expect_urgent();
                 }
-                let (hasty, jumped) = one_in_haste(scene, urgency);
+                let (jumper, jumped) = spawn_jumper(scene, urgency);
                 scene.give();
                 if all {
                     scene.condvar.notify_all();
                 } else {
                     scene.condvar.notify_one();
                 }
-                Loom::join(hasty);
+                Loom::join(jumper);
                 jumps.fetch_add(jumped.load(Ordering::Relaxed), Ordering::Relaxed);
             });
         }
@@ -250,11 +250,11 @@ fn one_thread_jumps_and_one_is_notified(preemptions: usize, mode: Mode, urgency:
         if urgency > 0 {
             ProcessState::<Loom>::get().expect_urgent();
         }
-        let (hasty, jumped) = one_in_haste(scene, urgency);
+        let (jumper, jumped) = spawn_jumper(scene, urgency);
         let other = spawn(0, scene, Scene::take);
         scene.give();
         scene.condvar.notify_one();
-        Loom::join(hasty);
+        Loom::join(jumper);
         let jumped = jumped.load(Ordering::Relaxed);
         if jumped == 0 {
             scene.give();

@@ -65,8 +65,9 @@ impl<P: LockPlatform> Turns<'_, P> {
             if rounds >= OVERTAKEN && !(crowded && plain) && self.reserve(word) {
                 continue;
             }
-            let looks = rounds <= OVERTAKEN || !crowded || word & RESERVED != 0;
-            if looks && self.process.spin(self.here, self.word, word, MICROS_IN_TURN, 0, self.stay)
+            let spins = rounds <= OVERTAKEN || !crowded || word & RESERVED != 0;
+            if spins
+                && self.process.spin(self.domain, self.word, word, MICROS_IN_TURN, 0, self.stay)
             {
                 continue;
             }

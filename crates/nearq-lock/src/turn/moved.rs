@@ -19,7 +19,7 @@ use nearq_platform::{Atomic, LockPlatform, Ordering};
 
 use super::{OVERTAKEN, Turn, Turns};
 use crate::process_state::ProcessState;
-use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Waking};
+use crate::queue::{ALONE, ANEW, FRONT, Received, TURN, Waking};
 use crate::slot::Stood;
 use crate::statistics::Event;
 use crate::word::{NUMA, SLOT, TAIL, TAIL_SHIFT, slot};
@@ -32,8 +32,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         number: u32,
     ) -> Self {
         // Relaxed: written before the caller was given the record's number.
-        let here = process.waiters.record(number).place.load(Ordering::Relaxed) as usize;
-        Turns { here, ..Turns::new(word, process) }
+        let domain = process.waiters.record(number).place.load(Ordering::Relaxed) as usize;
+        Turns { domain, ..Turns::new(word, process) }
     }
 
     /// Queues up a record whose owner sleeps by it (`queue::ASLEEP`), and leaves it there. The thread that has the mutex before it wakes
@@ -59,30 +59,30 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 }
                 match self.link_another(number, word >> TAIL_SHIFT) {
                     None => {}
-                    Some(_) => self.tell_another(number, TURN),
+                    Some(_) => self.send_to(number, TURN),
                 }
                 return;
             }
             let bound = self.process.slots.get(slot(word));
-            let seen = bound.look(self.here);
+            let seen = bound.load_tail(self.domain);
             // Must come after the tail is read (see `slot.rs`).
             if (self.load() ^ word) & (NUMA | SLOT) != 0 {
                 continue;
             }
             record.slot.store(slot(word), Ordering::Relaxed);
-            let Some((before, tail)) = bound.join(self.here, seen, number) else { continue };
+            let Some((before, tail)) = bound.join(self.domain, seen, number) else { continue };
             match self.link_another(number, before) {
                 None => {}
                 // Stands up for it: it sleeps on unless it has the turn.
-                Some(FRONT) => match bound.stand_up(self.here, number, &tail, P::now) {
+                Some(FRONT) => match bound.stand_up(self.domain, number, &tail, P::now) {
                     Stood::Turn => {
                         record.since.store(P::now().as_nanos(), Ordering::Relaxed);
-                        self.tell_another(number, TURN);
+                        self.send_to(number, TURN);
                     }
                     Stood::Wait => {}
-                    Stood::Anew => self.tell_another(number, ANEW),
+                    Stood::Anew => self.send_to(number, ANEW),
                 },
-                Some(message) => self.tell_another(number, message),
+                Some(message) => self.send_to(number, message),
             }
             return;
         }
@@ -102,9 +102,9 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     }
 
     /// Tells the owner of a record that is in front. The owner is never told `FRONT`: that would be in the way of the next message.
-    fn tell_another(&self, number: u32, message: u32) {
+    fn send_to(&self, number: u32, message: u32) {
         let Turn { passed, since, .. } = self.turn(number);
-        if !self.process.waiters.tell(number, message, (passed, since), Waking::Now) {
+        if !self.process.waiters.send(number, message, (passed, since), Waking::Now) {
             // The owner has left (`stay.rs`), and the record is ours.
             self.hand_on_unused(number, message);
         }
@@ -113,8 +113,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// Continues to wait by a record that [another thread](Self::queue_another_up) has queued up or is about to, until the caller has the
     /// mutex; none if it must start over. In all cases the caller no longer has the record.
     pub(crate) fn go_on(&self, number: u32) -> Option<()> {
-        let heard = self.watch(|look| self.process.waiters.wait_on(number, look));
-        let Heard::Message(message) = heard else {
+        let received = self.watch(|load_tail| self.process.waiters.wait_on(number, load_tail));
+        let Received::Message(message) = received else {
             unreachable!("without a deadline it waits until it is told")
         };
         if message == ALONE {
@@ -127,7 +127,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             0 => self.in_front_of_plain_queue(self.counted_turn(number), None),
             slot => {
                 let bound = self.process.slots.get(slot);
-                self.in_domain(bound, &bound.queue_of(self.here), number, Some(message), None)?
+                self.in_domain(bound, &bound.queue_of(self.domain), number, Some(message), None)?
             }
         };
         debug_assert!(locked, "without a deadline it waits until it has the mutex");

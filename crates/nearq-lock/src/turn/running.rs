@@ -23,7 +23,7 @@ const MICROS_TO_RUN: u32 = 5;
 /// A thread that comes back for the mutex within this many tenths of a microsecond has it to itself for that time.
 const TENTHS_TO_COME_BACK: u32 = 5;
 /// If no such thread is found, one turn passes without a check; if none is found then either, 3 turns; and so on, up to this many.
-const TURNS_WITHOUT_LOOK: u64 = 31;
+const TURNS_WITHOUT_CHECK: u64 = 31;
 
 /// In `passed` of a domain's queue, above the hand-overs: for how many more turns there is no check for such a thread; and above that, for
 /// how many there was none last time.
@@ -44,16 +44,16 @@ impl<P: LockPlatform> Turns<'_, P> {
             return turn;
         }
         if !self.one_runs(bound) {
-            let turns = (2 * (turn.passed >> UNSEEN_BEFORE) + 1).min(TURNS_WITHOUT_LOOK);
+            let turns = (2 * (turn.passed >> UNSEEN_BEFORE) + 1).min(TURNS_WITHOUT_CHECK);
             return Turn { passed: hand_overs | turns << UNSEEN | turns << UNSEEN_BEFORE, ..turn };
         }
-        self.process.pause(self.here, MICROS_TO_RUN, self.stay);
+        self.process.pause(self.domain, MICROS_TO_RUN, self.stay);
         Turn { passed: hand_overs, ..turn }
     }
 
     /// Whether one and the same thread, which passes by, takes and releases the mutex in short succession.
     fn one_runs(&self, bound: &Slot<P>) -> bool {
-        let soon = (self.process.looks(TENTHS_TO_COME_BACK) / 10).max(1);
+        let soon = (self.process.reads(TENTHS_TO_COME_BACK) / 10).max(1);
         let mut word = self.load();
         let mut passed_by = 0;
         // Released, then twice taken and released; or one step later.

@@ -25,9 +25,9 @@ use nearq_control::server::{self, Options, Status};
 /// How long a loaded machine may take for something that usually takes a moment.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
-    while !is_so() {
+    while !holds() {
         assert!(begin.elapsed() < PATIENCE, "it does not come about: {what}");
         thread::sleep(Duration::from_millis(5));
     }
@@ -413,17 +413,17 @@ impl ControlTarget for WithRuntime {
 }
 
 /// Set for a process that runs this test's program again, under the preload.
-const AS_A_PROGRAM: &str = "NEARQ_TEST_AS_A_PROGRAM";
+const RUN_AS_PROGRAM: &str = "NEARQ_TEST_AS_A_PROGRAM";
 
 /// A program that uses nearq itself: in its own process, as the next test starts it. The library's server is started beside its own with
 /// the first thread, at the same time or, if it waits before, earlier.
 #[test]
 fn run_as_program_with_a_runtime() {
-    let Some(way) = std::env::var_os(AS_A_PROGRAM) else { return };
-    let own =
+    let Some(start) = std::env::var_os(RUN_AS_PROGRAM) else { return };
+    let found =
         || find::processes().unwrap().into_iter().find(|found| found.pid == std::process::id());
-    if way == "later" {
-        wait_until("the library's server is there", || own().is_some());
+    if start == "later" {
+        wait_until("the library's server is there", || found().is_some());
     }
     let options = Options { access: Access::Full };
     server::ensure(|| Box::new(WithRuntime(LocksOnly::new())), options);
@@ -436,11 +436,11 @@ fn run_as_program_with_a_runtime() {
 #[test]
 fn a_program_with_its_own_runtime_is_found_by_its_socket() {
     let program = std::env::current_exe().expect("a test knows its file");
-    for way in ["at once", "later"] {
+    for start in ["at once", "later"] {
         for round in 0..5 {
-            let name = format!("runtime-{}-{round}", way.replace(' ', "-"));
+            let name = format!("runtime-{}-{round}", start.replace(' ', "-"));
             let arguments = ["--exact", "control::run_as_program_with_a_runtime", "--nocapture"];
-            let environment = [("NEARQ_CONTROL", "full"), (AS_A_PROGRAM, way)];
+            let environment = [("NEARQ_CONTROL", "full"), (RUN_AS_PROGRAM, start)];
             let mut running = Running::start(&program, &name, &arguments, &environment);
             let mut line = String::new();
             while !line.starts_with("program") {
@@ -452,7 +452,7 @@ fn a_program_with_its_own_runtime_is_found_by_its_socket() {
             assert_eq!(line.trim(), format!("program {pid}"));
             let mut client = connect(pid);
             let process = client.call(&GetProcess {}).expect("it answers").process;
-            assert_eq!((process.pid, process.runtime, process.queues), (pid, true, 7), "{way}");
+            assert_eq!((process.pid, process.runtime, process.queues), (pid, true, 7), "{start}");
             let folder = running.folder.clone();
             assert_eq!(running.sockets(), [pid.to_string()]);
             running.end();

@@ -283,8 +283,9 @@ fn nothing_is_replaced_if_the_program_defines_a_function() {
     let with = run(&program, &[], true, &[]);
     assert_eq!(with.printed, "count = 80000\ncalls >= count = 1\n");
     assert!(!with.has_report("its_own"), "{}", with.complained);
-    let said = "nearq: the preload replaces nothing in this program: pthread_mutex_lock comes from";
-    assert_eq!(with.complained.matches(said).count(), 1, "{}", with.complained);
+    let expected =
+        "nearq: the preload replaces nothing in this program: pthread_mutex_lock comes from";
+    assert_eq!(with.complained.matches(expected).count(), 1, "{}", with.complained);
     // A program that only takes the address of a function gets ours.
     let taken = compile("mutexes.c", "taken", &["-no-pie", "-fno-pie", "-rdynamic"]);
     assert!(run(&taken.expect("there is a compiler"), &[], true, &[]).has_report("taken"));
@@ -303,8 +304,8 @@ fn nothing_is_replaced_if_the_program_defines_a_watched_function() {
         let arguments = ["-rdynamic", "-fno-builtin", "-ldl", &argument];
         let Some(program) = compile(source, &format!("own-{name}"), &arguments) else { return };
         let with = run(&program, &[], true, &[]);
-        let said = format!("the preload replaces nothing in this program: {name} comes from");
-        assert_eq!(with.complained.matches(&said).count(), 1, "{name}: {}", with.complained);
+        let expected = format!("the preload replaces nothing in this program: {name} comes from");
+        assert_eq!(with.complained.matches(&expected).count(), 1, "{name}: {}", with.complained);
     }
     // Or that of a library in front.
     let shared = ["-shared", "-fPIC"];
@@ -313,8 +314,8 @@ fn nothing_is_replaced_if_the_program_defines_a_watched_function() {
     let both = format!("{}:{}", first.display(), library().display());
     let only_it = [("LD_PRELOAD", &*both), ("NEARQ_PRELOAD_ONLY", "own-nothing")];
     let with = run(&program.expect("there is a compiler"), &[], false, &only_it);
-    let said = format!("pthread_cancel comes from {}\n", first.display());
-    assert_eq!(with.complained.matches(&said).count(), 1, "{}", with.complained);
+    let expected = format!("pthread_cancel comes from {}\n", first.display());
+    assert_eq!(with.complained.matches(&expected).count(), 1, "{}", with.complained);
 }
 
 /// The function that creates threads may be another object's.
@@ -338,8 +339,8 @@ fn a_privileged_program_is_left_alone() {
     let Some(program) = compile("contended.c", "more-rights", &linked) else { return };
     let before = run(&program, &[], false, &[]);
     assert!(before.has_report("more-rights"), "linked, it is there: {}", before.complained);
-    let nobody = 65534;
-    let given = chown(&program, Some(nobody), Some(nobody))
+    let unprivileged = 65534;
+    let given = chown(&program, Some(unprivileged), Some(unprivileged))
         .and_then(|()| fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)));
     if let Err(error) = given {
         return skipped("a set-user-ID program", error, "run the tests as root");

@@ -207,7 +207,7 @@ pub enum At {
         tail: Tail,
         after: After,
     },
-    /// `Slot::tell`: the domain's bit has been cleared; which thread is in front?
+    /// `Slot::send`: the domain's bit has been cleared; which thread is in front?
     ReadFront {
         slot: u8,
         domain: u8,

@@ -123,14 +123,14 @@ impl Acting<'_> {
             return self.go(At::WithoutQueue { slept: false });
         }
         self.thread().asked = false;
-        self.wake_announced_by();
+        self.wake_deferred();
         self.go(At::QueueUp);
     }
 
     /// `WaiterSlab::take`: the thread's own, or this one, which no thread has. Returns whether there is one.
     pub(super) fn has_record(&mut self, number: u8) -> bool {
         if self.own() == 0 && number != 0 {
-            self.state.record(number).had = true;
+            self.state.record(number).used = true;
             self.thread().own = number;
         }
         self.own() != 0
@@ -176,8 +176,8 @@ impl Acting<'_> {
             let wake = if no_queue { Wake::One(mutex) } else { Wake::All(mutex) };
             self.thread().wake = Some(wake);
         }
-        if (found.tail != 0 || found.numa) && !self.is(Mutant::UnlockForgetsWhomItTold) {
-            self.wake_announced_by();
+        if (found.tail != 0 || found.numa) && !self.is(Mutant::UnlockForgetsDeferredWake) {
+            self.wake_deferred();
         }
         self.finish();
     }
@@ -196,8 +196,8 @@ impl Acting<'_> {
         self.go(At::Unlock { keep });
     }
 
-    /// `wake_announced`, after the threads that must be woken already.
-    fn wake_announced_by(&mut self) {
+    /// `wake_deferred`, after the threads that must be woken already.
+    fn wake_deferred(&mut self) {
         let thread = self.thread();
         let number = core::mem::take(&mut thread.wakes_later);
         match thread.wake {

@@ -122,7 +122,7 @@ impl Scenario {
     /// The number of a free record may still be known to a late thread. Of the free records that no thread knows, which are all
     /// alike, only the first is tried.
     fn each_record(&self, state: &State, thread: &Thread, mut each: impl FnMut(u8)) {
-        let free = |number: &u8| !state.records[usize::from(*number) - 1].had;
+        let free = |number: &u8| !state.records[usize::from(*number) - 1].used;
         let all = 1..=self.records;
         if thread.own != 0 || !all.clone().any(|number| free(&number)) {
             return each(0);
@@ -452,10 +452,10 @@ impl Acting<'_> {
             }
             (Step::Reserve, At::Reserve { queue, roused }) => self.reserve(queue, roused),
             (Step::SayAsleep, At::Contend { queue, roused }) => {
-                self.say_asleep(queue, roused, false);
+                self.mark_asleep(queue, roused, false);
             }
             (Step::SayAsleepCrowded, At::Contend { queue, roused }) => {
-                self.say_asleep(queue, roused, true);
+                self.mark_asleep(queue, roused, true);
             }
             (Step::HandWithin, At::HandOn { slot, generation, then }) => {
                 self.hand_within(slot, generation, then);
@@ -487,7 +487,7 @@ impl Acting<'_> {
                 self.swap_gone(number, message, tail, after);
             }
             (Step::Tell, At::Tell { number, message, tail, after }) => {
-                self.tell(number, message, tail, after);
+                self.send(number, message, tail, after);
             }
             (Step::ReadFront, At::ReadFront { slot, domain, message, after }) => {
                 self.read_front(slot, domain, message, after);
@@ -513,7 +513,7 @@ impl Model for Scenario {
         let mut slots = [Slot::default(); SLOTS];
         if self.bound {
             words[0] = Word { numa: true, slot: 1, ..Word::default() };
-            slots[0].had = true;
+            slots[0].used = true;
         }
         let nobody = Thread {
             script: u8::MAX,

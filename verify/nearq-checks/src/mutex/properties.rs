@@ -128,7 +128,7 @@ fn no_stuck_slot(_: &Scenario, state: &State) -> bool {
     let slots = state.slots.iter().enumerate().all(|(index, slot)| {
         let named = state.words.iter().filter(|word| usize::from(word.slot) == index + 1).count();
         let empty = slot.lines.iter().all(|line| line.last == 0);
-        named == usize::from(slot.had) && empty && !slot.taken && !slot.standing.contains(&true)
+        named == usize::from(slot.used) && empty && !slot.taken && !slot.standing.contains(&true)
     });
     let mut words = state.words.iter();
     let words = words.all(|word| word.tail == 0 && !word.asleep && (word.slot != 0) == word.numa);
@@ -143,6 +143,6 @@ fn no_lost_record(_: &Scenario, state: &State) -> bool {
     }
     state.records.iter().zip(1..).all(|(record, number)| {
         let owners = state.threads.iter().filter(|thread| thread.own == number).count();
-        owners == usize::from(record.had)
+        owners == usize::from(record.used)
     })
 }

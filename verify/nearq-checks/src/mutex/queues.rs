@@ -17,16 +17,16 @@ impl Acting<'_> {
         if reached {
             self.state.faulty(Fault::RecordStillReached);
         }
-        *self.state.record(number) = Record { had: true, ..Record::default() };
+        *self.state.record(number) = Record { used: true, ..Record::default() };
     }
 
     /// `give_back`, and `free` if the record is another thread's: no thread can reach it any more.
     pub(super) fn give_back(&mut self, number: u8) {
-        if !self.state.record(number).had {
+        if !self.state.record(number).used {
             self.state.faulty(Fault::RecordFreedTwice);
         }
-        let had = number == self.own();
-        *self.state.record(number) = Record { had, ..Record::default() };
+        let used = number == self.own();
+        *self.state.record(number) = Record { used, ..Record::default() };
     }
 
     // ---- joining ---------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ impl Acting<'_> {
         match found {
             Next::Gone(message) if !self.is(Mutant::LinkSeesNoGone) => {
                 self.give_back(before);
-                self.hear(queue, message);
+                self.receive(queue, message);
             }
             _ => self.go(At::WaitBy(queue)),
         }
@@ -88,7 +88,7 @@ impl Acting<'_> {
     // ---- waiting ---------------------------------------------------------------------------------------
 
     /// What a thread does that has been told something.
-    fn hear(&mut self, queue: Queue, message: Message) {
+    fn receive(&mut self, queue: Queue, message: Message) {
         let at = match (queue, message) {
             (Queue::Domain { slot, generation }, Message::Front) => {
                 At::StandUp { slot, generation }
@@ -112,7 +112,7 @@ impl Acting<'_> {
         let number = self.own();
         let record = self.state.record(number);
         match record.state {
-            RecordState::Told(message) => self.hear(queue, message),
+            RecordState::Sent(message) => self.receive(queue, message),
             _ => {
                 record.state = RecordState::Asleep;
                 self.go(At::SleepBy(queue));
@@ -134,7 +134,7 @@ impl Acting<'_> {
         let record = self.state.record(number);
         match record.state {
             _ if late && by_store => {}
-            RecordState::Told(message) => return self.hear(queue, message),
+            RecordState::Sent(message) => return self.receive(queue, message),
             RecordState::Asleep if late => {}
             RecordState::Asleep => return self.go(At::SleepBy(queue)),
             _ => return self.go(At::WaitBy(queue)),
@@ -214,11 +214,11 @@ impl Acting<'_> {
         });
     }
 
-    pub(super) fn tell(&mut self, number: u8, message: Message, tail: Tail, after: After) {
+    pub(super) fn send(&mut self, number: u8, message: Message, tail: Tail, after: After) {
         let record = self.state.record(number);
-        let before = core::mem::replace(&mut record.state, RecordState::Told(message));
-        if !record.had || matches!(before, RecordState::Told(_)) {
-            self.state.faulty(Fault::RecordToldTwice);
+        let before = core::mem::replace(&mut record.state, RecordState::Sent(message));
+        if !record.used || matches!(before, RecordState::Sent(_)) {
+            self.state.faulty(Fault::RecordSentToTwice);
         }
         if before == RecordState::Left {
             // No thread waits there: treat it as ours.
@@ -236,7 +236,7 @@ impl Acting<'_> {
         self.told(after);
     }
 
-    /// `Told::Record` or `Told::Joiner`.
+    /// `Recipient::Record` or `Recipient::Joiner`.
     fn told(&mut self, after: After) {
         match after {
             After::PlainLocked => self.go(At::Holding),
@@ -248,7 +248,7 @@ impl Acting<'_> {
         }
     }
 
-    /// `Told::Nobody`; the plain queue's tail was cleared in a word that names this slot, or 0.
+    /// `Recipient::None`; the plain queue's tail was cleared in a word that names this slot, or 0.
     fn told_nobody(&mut self, cleared: u8, after: After) {
         match after {
             After::PlainLocked => self.plain_queue_is_empty(cleared, Then::Hold),

@@ -97,7 +97,7 @@ pub enum Mutant {
     /// `unlock` wakes no thread.
     UnlockForgetsWake,
     /// `unlock` does not wake the thread that this one has told while it slept.
-    UnlockForgetsWhomItTold,
+    UnlockForgetsDeferredWake,
     /// `unlock` takes `RESERVED` away.
     UnlockForgetsReserved,
     /// `unlock` wakes one thread although a thread has the turn, which may not be the one that is woken.

@@ -86,7 +86,7 @@ impl Acting<'_> {
     }
 
     /// Clears a domain's bit, and tells the thread that stands up there.
-    fn tell_front(&mut self, slot: u8, domain: u8, message: Message, after: After) {
+    fn send_to_front(&mut self, slot: u8, domain: u8, message: Message, after: After) {
         self.state.slot(slot).standing[usize::from(domain)] = false;
         self.go(At::ReadFront { slot, domain, message, after });
     }
@@ -102,7 +102,7 @@ impl Acting<'_> {
     }
 
     pub(super) fn give_away(&mut self, slot: u8, domain: u8, then: Then) {
-        self.tell_front(slot, domain, Message::Turn, After::Away(slot, then));
+        self.send_to_front(slot, domain, Message::Turn, After::Away(slot, then));
     }
 
     /// No thread stands up: the turn is free.
@@ -128,9 +128,9 @@ impl Acting<'_> {
     /// A slot to bind: the first free one.
     pub(super) fn take_slot(&mut self) {
         let mut all = 1..=self.scenario.slots;
-        match all.find(|&number| !self.state.slot(number).had) {
+        match all.find(|&number| !self.state.slot(number).used) {
             Some(slot) => {
-                self.state.slot(slot).had = true;
+                self.state.slot(slot).used = true;
                 self.go(At::BindLine { slot, domain: 0 });
             }
             None => self.leave_plain(After::PlainLocked),
@@ -144,7 +144,7 @@ impl Acting<'_> {
         let there = self.state.slot(slot);
         let line = &mut there.lines[usize::from(domain)];
         if line.last != 0 && !blind {
-            there.had = false;
+            there.used = false;
             return self.leave_plain(After::PlainLocked);
         }
         line.last = 0;
@@ -193,7 +193,12 @@ impl Acting<'_> {
         let (deaf, same) = (self.is(Mutant::UnbindTellsNobody), self.is(Mutant::SameGeneration));
         let there = self.state.slot(slot);
         if let Some(domain) = there.standing.iter().position(|&standing| standing && !deaf) {
-            return self.tell_front(slot, domain as u8, Message::Anew, After::Unbind(slot, then));
+            return self.send_to_front(
+                slot,
+                domain as u8,
+                Message::Anew,
+                After::Unbind(slot, then),
+            );
         }
         there.standing = [false; DOMAINS];
         there.taken = false;
@@ -202,8 +207,8 @@ impl Acting<'_> {
     }
 
     pub(super) fn free_slot(&mut self, slot: u8, then: Then) {
-        let had = core::mem::replace(&mut self.state.slot(slot).had, false);
-        if !had {
+        let used = core::mem::replace(&mut self.state.slot(slot).used, false);
+        if !used {
             self.state.faulty(Fault::SlotNotHad);
         }
         self.end(then);

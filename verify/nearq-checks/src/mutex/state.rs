@@ -41,7 +41,7 @@ pub enum RecordState {
     Waiting,
     Asleep,
     Left,
-    Told(Message),
+    Sent(Message),
 }
 
 /// A record's `next`.
@@ -58,7 +58,7 @@ pub enum Next {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Record {
     /// A thread has it.
-    pub had: bool,
+    pub used: bool,
     /// What its owner waits for.
     pub state: RecordState,
     /// The record that came after it.
@@ -76,11 +76,11 @@ pub struct Line {
     pub front: u8,
 }
 
-/// A slot (`slot.rs`); the first three fields after `had` are `top`.
+/// A slot (`slot.rs`); the first three fields after `used` are `top`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot {
     /// Some mutex has it.
-    pub had: bool,
+    pub used: bool,
     /// The generation.
     pub generation: u8,
     /// A thread has the turn.
@@ -133,7 +133,7 @@ pub enum Fault {
     /// A record is given back that no thread has.
     RecordFreedTwice,
     /// A record that was told already, or is in no queue, is told something.
-    RecordToldTwice,
+    RecordSentToTwice,
     /// A record is put into a queue while another one leads to it.
     RecordStillReached,
     /// A mutex is taken out of a slot that it is not in, or a slot is given back that no mutex has.

@@ -78,7 +78,7 @@ impl State {
         loop {
             if number == names.count {
                 let all = 1..=self.records.len() as u8;
-                let lost = |number: &u8| self.records[usize::from(*number) - 1].had;
+                let lost = |number: &u8| self.records[usize::from(*number) - 1].used;
                 match { all }.filter(lost).find(|number| !names.old[..names.count].contains(number))
                 {
                     Some(mut lost) => names.rename(&mut lost),

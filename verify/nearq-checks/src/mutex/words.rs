@@ -117,7 +117,7 @@ impl Acting<'_> {
     }
 
     /// The step before sleeping on the word.
-    pub(super) fn say_asleep(&mut self, queue: Queue, roused: bool, crowded: bool) {
+    pub(super) fn mark_asleep(&mut self, queue: Queue, roused: bool, crowded: bool) {
         let word = self.word();
         word.asleep = true;
         word.reserved &= !crowded;

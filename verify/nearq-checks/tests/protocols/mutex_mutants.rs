@@ -67,9 +67,9 @@ fn one_that_sleeps_for_ever_is_found() {
 #[test]
 fn one_that_was_told_asleep_and_is_not_woken_is_found() {
     let three = |mode| Scenario::new(vec![script(3, 0, mode, &[Op::lock(0)])]);
-    is_found(Mutant::UnlockForgetsWhomItTold, "no lost wake-up", three(Plain));
+    is_found(Mutant::UnlockForgetsDeferredWake, "no lost wake-up", three(Plain));
     let in_slot = Scenario { bound: true, ..three(Auto) };
-    is_found(Mutant::UnlockForgetsWhomItTold, "no lost wake-up", in_slot);
+    is_found(Mutant::UnlockForgetsDeferredWake, "no lost wake-up", in_slot);
 }
 
 #[test]

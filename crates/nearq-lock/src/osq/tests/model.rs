@@ -78,19 +78,19 @@ fn three_threads_hand_the_lock_over() {
 
 #[test]
 fn a_thread_leaves_while_it_is_handed_the_lock() {
-    check(bound(3, 4), &[Event::NotLinked, Event::ToldLeft], || {
+    check(bound(3, 4), &[Event::NotLinked, Event::SentToLeft], || {
         let lock = new();
         let other = start(&lock, |lock| increment(lock));
-        let mine = increment_or_leave(&lock) + increment_or_leave(&lock);
+        let increments = increment_or_leave(&lock) + increment_or_leave(&lock);
         Loom::join(other);
-        assert_eq!(count(&lock), 1 + mine);
+        assert_eq!(count(&lock), 1 + increments);
     });
 }
 
 /// A thread in the middle of the queue leaves: the one before it passes the lock on to the one behind.
 #[test]
 fn a_thread_in_the_middle_of_the_queue_leaves() {
-    check(bound(2, 3), &[Event::NotLinked, Event::ToldLeft], || {
+    check(bound(2, 3), &[Event::NotLinked, Event::SentToLeft], || {
         let lock = new();
         let guard = lock.lock();
         let last = start(&lock, |lock| increment(lock));
@@ -116,7 +116,7 @@ fn a_thread_in_the_middle_of_the_queue_leaves() {
 /// them.
 #[test]
 fn a_leaving_thread_removes_abandoned_records_ahead() {
-    check(bound(2, 3), &[Event::ToldLeft, Event::TakenOver], || {
+    check(bound(2, 3), &[Event::SentToLeft, Event::TakenOver], || {
         let lock = new();
         let guard = lock.lock();
         let leaves = || {
@@ -185,7 +185,7 @@ fn end_thread() {
 /// thread that leaves the front of another lock by that record would hand this one on.
 #[test]
 fn a_lock_with_a_forgotten_guard_stays_held_after_its_thread_exits() {
-    check(2, &[Event::ToldLeft], || {
+    check(2, &[Event::SentToLeft], || {
         let (forgotten, other) = (new(), new());
         Loom::join(start(&forgotten, |lock| {
             core::mem::forget(lock.lock());
@@ -206,7 +206,7 @@ fn a_lock_with_a_forgotten_guard_stays_held_after_its_thread_exits() {
 /// A thread ends in the middle of its wait: it is passed over, whether it is told before or after, and its record is not lost.
 #[test]
 fn a_thread_that_exits_in_a_queue_is_skipped() {
-    check(3, &[Event::ToldLeft], || {
+    check(3, &[Event::SentToLeft], || {
         let lock = new();
         let guard = lock.lock();
         let ends = start(&lock, |lock| {

@@ -36,8 +36,8 @@ unsafe impl Sync for Scene {}
 
 /// What a thread that may be called did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Became {
-    Took,
+enum Outcome {
+    Taken,
     Left,
 }
 
@@ -87,27 +87,27 @@ impl Scene {
     }
 
     /// Like a thread that may be cancelled: it ends if it was called and not notified, or before it waits.
-    fn take_unless_called(&self) -> Became {
+    fn take_unless_called(&self) -> Outcome {
         // Momentary waits reach their deadline.
         Loom::set_deadlines_come(true);
         self.mutex.lock();
         let became = loop {
             match self.get() {
                 0 => {}
-                GONE => break Became::Left,
+                GONE => break Outcome::Left,
                 left => {
                     self.set(left - 1);
-                    break Became::Took;
+                    break Outcome::Taken;
                 }
             }
             if self.is_noted() {
-                break Became::Left;
+                break Outcome::Left;
             }
             // SAFETY: taken above.
             let ended =
                 unsafe { self.condvar().wait_unless_called(&self.mutex, None, &self.summons) };
             if ended == Ended::Called && self.is_noted() {
-                break Became::Left;
+                break Outcome::Left;
             }
             Loom::yield_now();
         };
@@ -155,7 +155,7 @@ fn a_waiter_that_is_called_away_wakes_up() {
     modelled::check(3, &[], || {
         let scene = Scene::new();
         let waiter = spawn(&scene, |scene| {
-            assert_eq!(scene.take_unless_called(), Became::Left);
+            assert_eq!(scene.take_unless_called(), Outcome::Left);
         });
         scene.call();
         Loom::join(waiter);
@@ -174,7 +174,7 @@ fn one_waiter_is_called_away_and_one_is_notified(preemptions: usize, runs: Optio
         let became = Arc::new(Count::new(0));
         let became_clone = Arc::clone(&became);
         let waiter = spawn(&scene, move |scene| {
-            let took = scene.take_unless_called() == Became::Took;
+            let took = scene.take_unless_called() == Outcome::Taken;
             // Relaxed, here and below: ordered by the end of the thread.
             became_clone.store(u32::from(took), Ordering::Relaxed);
         });

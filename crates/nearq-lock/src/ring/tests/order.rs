@@ -48,7 +48,7 @@ fn waiters_are_claimed_in_arrival_order() {
     assert_eq!(ring.claim_first(), Some(numbers[3]));
     assert_eq!(ring.claim_first(), None);
     ring.unlock();
-    assert_eq!((look::<Linux>(&word), word.load(Ordering::Relaxed)), (None, 0));
+    assert_eq!((peek::<Linux>(&word), word.load(Ordering::Relaxed)), (None, 0));
     for claimed in [1, 3] {
         assert_eq!(waiters.sleep_in_ring(numbers[claimed], None), Slept::Claimed);
     }

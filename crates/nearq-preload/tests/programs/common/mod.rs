@@ -32,8 +32,8 @@ pub(crate) fn folder_for_sockets(name: &str) -> PathBuf {
 }
 
 fn has_compiler() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
         let has = Command::new("cc").arg("--version").output().is_ok();
         if !has {
             let how = "apt-get install gcc libc6-dev";
