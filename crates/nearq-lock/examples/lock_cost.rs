@@ -1,7 +1,7 @@
-//! What a lock costs that nobody else wants: instructions, counted under callgrind.
+//! What an uncontended lock costs: instructions, counted under callgrind.
 //!
 //! `lock_cost mutex|osq|try|notify N` locks and unlocks a `Mutex` or an `OsqLock` N times, tries a mutex that is locked, or notifies a
-//! condition variable that nobody waits for. On one thread, so that the count is the same each time. Run with two values of N, the
+//! condition variable without waiters. On one thread, so that the count is the same each time. Run with two values of N, the
 //! difference is what N of them cost; `cargo xtask counts` does that.
 
 use std::hint::black_box;

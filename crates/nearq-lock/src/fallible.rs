@@ -18,7 +18,7 @@ pub(crate) fn boxed<T>(value: T) -> Option<Box<T>> {
     Some(unsafe { Box::from_raw(place) })
 }
 
-/// As many things as the iterator reports; none if there is no memory.
+/// As many items as the iterator yields; none if there is no memory.
 pub(crate) fn slice<T>(items: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
     let mut all = Vec::new();
     let count = items.len();

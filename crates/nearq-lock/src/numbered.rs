@@ -1,11 +1,11 @@
-//! Things that are named by small numbers and made as they are needed: waiters' records, slots.
+//! Entries that are named by small numbers and made as they are needed: waiters' records, slots.
 //!
 //! They are in chunks that double in size. A chunk is made when it is first needed and is never moved or freed, so any thread can follow a
-//! number at any time. With `CHUNKS` chunks, the first of `FIRST` things, the numbers are 1 to `(FIRST << (CHUNKS - 1)) - 1`.
+//! number at any time. With `CHUNKS` chunks, the first of `FIRST` entries, the numbers are 1 to `(FIRST << (CHUNKS - 1)) - 1`.
 //! [`Numbered::take`] makes the chunk that it needs. Callers that must not allocate have chunks made beforehand ([`Numbered::make_more`]),
 //! and take only what is there ([`Numbered::take_made`]).
 //!
-//! Each chunk has a bit for each thing: set while a thread *has* it. The thread that sets the bit has the thing (acquire), and clears the
+//! Each chunk has a bit for each entry, set while a thread *uses* it. The thread that sets the bit has the entry (acquire), and clears the
 //! bit to give it back (release): so what the previous owner did with it is over and visible.
 
 use core::ptr;
@@ -15,12 +15,12 @@ use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering};
 use crate::fallible;
 
 struct Chunk<P: LockPlatform, T> {
-    /// A bit for each thing: set while a thread has it.
+    /// A bit for each entry, set while a thread has it.
     used: Box<[P::AtomicU64]>,
     entries: Box<[T]>,
 }
 
-/// Things by number.
+/// Entries by number.
 pub(crate) struct Numbered<P: LockPlatform, T: 'static, const FIRST: usize, const CHUNKS: usize> {
     chunks: [P::AtomicPtr<Chunk<P, T>>; CHUNKS],
 }
@@ -30,12 +30,12 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         Numbered { chunks: core::array::from_fn(|_| P::AtomicPtr::new(ptr::null_mut())) }
     }
 
-    /// How many things a chunk has.
+    /// How many entries a chunk has.
     fn size(chunk: usize) -> usize {
         if chunk == 0 { FIRST } else { FIRST << (chunk - 1) }
     }
 
-    /// The chunk of a thing, and its place there.
+    /// The chunk of an entry, and its position there.
     #[inline]
     fn find(number: u32) -> (usize, usize) {
         let index = number as usize - 1;
@@ -46,7 +46,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         (chunk, index - Self::size(chunk))
     }
 
-    /// The number of the thing at a place of a chunk.
+    /// The number of the entry at a position in a chunk.
     fn number(chunk: usize, at: usize) -> u32 {
         let before = if chunk == 0 { 0 } else { Self::size(chunk) };
         (before + at + 1) as u32
@@ -62,14 +62,14 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         unsafe { &*found }
     }
 
-    /// The thing of that number, which was given out before.
+    /// The entry of that number, which was given out before.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> &T {
         let (chunk, at) = Self::find(number);
         &self.chunk(chunk).entries[at]
     }
 
-    /// The thing of that number, which may be arbitrary; none if it has not been made.
+    /// The entry of that number, which may be arbitrary; none if it has not been made.
     pub(crate) fn get_if_made(&self, number: u32) -> Option<&T> {
         if number == 0 {
             return None;
@@ -86,7 +86,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         unsafe { self.chunks[chunk].load(Ordering::Acquire).as_ref() }
     }
 
-    /// Takes a free thing, made by `make` if need be; none if all are taken, or there is no memory for more. The caller has it until it
+    /// Takes a free entry, made by `make` if need be; none if all are taken, or there is no memory for more. The caller has it until it
     /// calls [`free`](Self::free).
     pub(crate) fn take(&self, make: impl Fn() -> T) -> Option<u32> {
         for chunk in 0..CHUNKS {
@@ -117,7 +117,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         })
     }
 
-    /// Whether the chunk has been made. If so, all things of the chunks before it were taken at that time.
+    /// Whether the chunk has been made. If so, all entries of the chunks before it were taken at that time.
     pub(crate) fn is_made(&self, chunk: usize) -> bool {
         self.made(chunk).is_some()
     }
@@ -127,7 +127,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         self.made(CHUNKS - 1).is_none()
     }
 
-    /// Makes the next chunk, by a function that makes the given number of things. False if all are made, or the function makes none.
+    /// Makes the next chunk, by a function that makes the given number of entries. False if all are made, or the function makes none.
     pub(crate) fn make_more(&self, make: impl FnOnce(usize) -> Option<Box<[T]>>) -> bool {
         let Some(chunk) = (0..CHUNKS).find(|chunk| self.made(*chunk).is_none()) else {
             return false;
@@ -152,13 +152,13 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         None
     }
 
-    /// Publishes a chunk of things in its place, unless another thread has done so first; returns the chunk that is there. None if there is
-    /// no memory.
+    /// Publishes a chunk of entries in its place, unless another thread has done so first; returns the chunk that is there. None if there
+    /// is no memory.
     #[cold]
     fn make(&self, chunk: usize, entries: Box<[T]>) -> Option<&Chunk<P, T>> {
         let size = entries.len();
         let used = (0..size.div_ceil(64)).map(|word| {
-            // The bits beyond the chunk's end, and the thing whose number would not fit, stay taken for ever.
+            // The bits beyond the chunk's end, and the entry whose number would not fit, stay taken for ever.
             let last = usize::from(chunk == CHUNKS - 1 && (word + 1) * 64 >= size);
             let valid = (size - word * 64).min(64) - last;
             P::AtomicU64::new(if valid == 64 { 0 } else { u64::MAX << valid })
@@ -183,7 +183,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         }
     }
 
-    /// Gives the thing back.
+    /// Gives the entry back.
     pub(crate) fn free(&self, number: u32) {
         let (chunk, at) = Self::find(number);
         // Release: pairs with the acquire in `take_from`.
@@ -195,7 +195,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         self.made_chunks().for_each(|(_, existing)| existing.entries.iter().for_each(&each));
     }
 
-    /// Calls `each` with all things that a thread has, and their numbers. They may have changed hands by then.
+    /// Calls `each` with all entries in use, and their numbers. They may have changed hands by then.
     pub(crate) fn each_used(&self, mut each: impl FnMut(u32, &T)) {
         for (chunk, existing) in self.made_chunks() {
             for (at, entry) in existing.entries.iter().enumerate().take(Self::takeable(chunk)) {
@@ -217,12 +217,12 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         (0..CHUNKS).filter_map(|chunk| Some((chunk, self.made(chunk)?)))
     }
 
-    /// How many things of a chunk can be taken: all except the one whose number would not fit.
+    /// How many entries of a chunk can be taken: all except the one whose number would not fit.
     fn takeable(chunk: usize) -> usize {
         Self::size(chunk) - usize::from(chunk == CHUNKS - 1)
     }
 
-    /// How many things are taken.
+    /// How many entries are taken.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         let mut count = 0;

@@ -121,7 +121,7 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
     /// A thread that already holds it waits for ever. While 65535 threads already wait for or hold such locks, the caller waits until one
     /// of them is done, and until then has no place in the queue.
     pub fn lock(&self) -> OsqGuard<'_, T, P> {
-        self.wait(0, true, None).expect("without a deadline it waits until it is told")
+        self.wait(0, true, None).expect("without a deadline it waits until it receives a message")
     }
 
     /// Takes the lock if it is free and no thread waits. Never sleeps. None also while all 65535 records of the process are in use.

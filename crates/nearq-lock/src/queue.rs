@@ -1,4 +1,4 @@
-//! Threads in a row, each waiting on its own line of memory until the thread before it tells it something.
+//! Threads in a row, each waiting on its own line of memory until the thread before it sends it a message.
 //!
 //! The queue itself is a *tail*: the number of the last record, 0 if no thread waits. The user decides where it is kept ([`Tail`]): in a
 //! lock's word, or in a domain of a slot. The first record in a queue, and its owner, is *in front*; the user decides what that means too.
@@ -13,7 +13,7 @@
 //! | `LEFT` | in a queue, no thread waits by it | the one before it to a message, and then it has the record; the one behind it to a claim |
 //! | a claim | as `LEFT`, for all except the one behind it, which takes it over (`withdraw.rs`) | the one before it as `LEFT`; the one behind it to `WAITING`, and then waits by it, or back to `LEFT` |
 //! | `HOLDING` | in front for a while, because its owner wants that | its owner |
-//! | a message | its owner has been told, and is in front | its owner, when it next waits |
+//! | a message | its owner has it, and is in front | its owner, when it next waits |
 //! | others | not in a queue: `ring.rs` | |
 //!
 //! A record's `next`: 0, the number of the one behind it, or `GONE` with a message. If the owner may give up, the record's `before` is the
@@ -22,39 +22,41 @@
 //! - *join*: prepare the record (`WAITING`, no next), swap its number into the tail. If there was none: in front. Otherwise swap the number
 //!   into the `next` of the one before (*link*). If there was 0: wait. If there was `GONE`: the one before left in the meantime and could
 //!   not wait for us. Its message is ours, and its record is ours to free.
-//! - *leave the front* with a message for the one behind: if `next` names a record, tell it. Otherwise clear the tail if it still names us:
-//!   then no record is behind. If it does not, another record has joined and has not linked: swap `GONE` with the message into `next`. If
-//!   the other one has linked in between, it is told; otherwise it will find the message, and our record stays behind for it.
-//! - *tell*: swap the message into `state`. `ASLEEP` before: wake the owner. `LEFT` before: no thread waits there; go on as if that record
+//! - *leave the front* with a message for the one behind: if `next` names a record, send it the message. Otherwise clear the tail if it
+//!   still names us: then no record is behind. If it does not, another record has joined and has not linked: swap `GONE` with the message
+//!   into `next`. If the other one has linked in between, it is sent the message; otherwise it will find it, and our record stays behind
+//!   for it.
+//! - *send*: swap the message into `state`. `ASLEEP` before: wake the owner. `LEFT` before: no thread waits there; go on as if that record
 //!   were the one that leaves the front, with the same message.
-//! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for the thread that tells it. If the records
-//!   right ahead of it have been left too, one of them stays and the rest are taken out (`withdraw.rs`). A thread that ends in the middle
-//!   of its wait does the same first step (`WaiterSlab::ended`). A thread that ends while its record is `HOLDING` changes nothing: the
-//!   front of the queue stays as it is, and no thread behind it is ever told. A thread that ends with a message takes the message with it.
+//! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for the thread that sends to it. If the
+//!   records right ahead of it have been left too, one of them stays and the rest are taken out (`withdraw.rs`). A thread that ends in the
+//!   middle of its wait does the same first step (`WaiterSlab::ended`). A thread that ends while its record is `HOLDING` changes nothing:
+//!   the front of the queue stays as it is, and no thread behind it ever gets a message. A thread that ends with a message takes the
+//!   message with it.
 //!
 //! A thread that sleeps by its record for another reason can be put into a queue by the thread that may end that sleep (`ring.rs`): the
 //! record goes to `ASLEEP` and joins, while its owner sleeps on. It is as if the owner had joined and fallen asleep.
 //!
 //! Invariants:
 //! 1. **No step waits for another thread's step.** A thread may be preempted between any two. It delays the threads behind it because it
-//!    does not tell them, never because a list is half made.
-//! 2. **Each record in a queue is told exactly once**: by the one before it, or by itself if it found no record or `GONE`.
+//!    sends them no message, never because a list is half made.
+//! 2. **Each record in a queue gets exactly one message**: from the one before it, or from itself if it found no record or `GONE`.
 //! 3. **A record is used again only when no thread can reach it.** It is reached through the tail, or through the `next` of the one before.
-//!    Neither leads to a record that is being told: the one before has taken the number out of its `next`, and a tail that names a record
-//!    is overwritten by the thread that joins or by the one that leaves. A joiner that has read the number from the tail has still to write
-//!    to `next`: such a record stays behind (`GONE`) until that is done. A record that its thread takes out as it gives up is named in the
-//!    tail and in the `next` of the one ahead, both of which the thread changes first.
-//! 4. **First come, first told.** A thread that gives up its place makes no other thread's place worse.
+//!    Neither leads to a record that is being sent a message: the one before has taken the number out of its `next`, and a tail that names
+//!    a record is overwritten by the thread that joins or by the one that leaves. A joiner that has read the number from the tail has still
+//!    to write to `next`: such a record stays behind (`GONE`) until that is done. A record that its thread takes out as it gives up is
+//!    named in the tail and in the `next` of the one ahead, both of which the thread changes first.
+//! 4. **First come, first served.** A thread that gives up its place makes no other thread's place worse.
 //!
 //! # Forks
 //! In the child of a fork, a queue may hold records of threads that do not exist there. Their epoch shows that. A thread that joins behind
 //! such a record is in front (`FRONT`), unless the record is `HOLDING`: then it may belong to the thread that forked, and if it does not,
-//! what it holds stays held. A thread that tells such a record treats it as one that has been left. If a thread was lost between joining
+//! what it holds stays held. A thread that sends to such a record treats it as one that has been left. If a thread was lost between joining
 //! and linking, those before it cannot know of it: the turn ends there, and the next thread that joins is in front.
 //!
 //! Orderings: the swaps of the tail and of `next` are release, and pair with the acquire of the threads that read them: a record is
-//! prepared before it is found. A message is a release, and pairs with the acquire of the thread that is told: it sees what the one before
-//! did, and wrote into `passed` and `since`.
+//! prepared before it is found. A message is a release, and pairs with the acquire of the thread that receives it: it sees what the one
+//! before did, and wrote into `passed` and `since`.
 
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, Wait};
 
@@ -94,7 +96,7 @@ pub(crate) trait Tail {
     fn replace(&self, number: u32, with: u32) -> bool;
 }
 
-/// When to wake a sleeping thread that has been told something.
+/// When to wake a sleeping thread that has been sent a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waking {
     /// At once.
@@ -122,7 +124,7 @@ pub(crate) enum Recipient {
     Joiner,
 }
 
-/// What a waiting thread was told.
+/// What a waiting thread received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     /// A message.
@@ -206,7 +208,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
     }
 
-    /// The caller's record, which is in front, leaves the queue; the one behind is told `message`, and gets `passed` and `since`. The
+    /// The caller's record, which is in front, leaves the queue; the one behind gets `message`, `passed` and `since`. The
     /// record is given back.
     pub(crate) fn leave_front(
         &self,
@@ -232,8 +234,8 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
     }
 
-    /// The caller's record, which is in front, leaves the queue. The one behind is not told, but returned: it is in front now. One that has
-    /// joined and is not linked yet finds the message. The record is given back.
+    /// The caller's record, which is in front, leaves the queue. The one behind gets no message, but is returned: it is in front now. One
+    /// that has joined and is not linked yet finds the message. The record is given back.
     pub(crate) fn leave_front_quietly(
         &self,
         number: u32,
@@ -256,7 +258,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
     }
 
-    /// Tells the record that is in front, or, if no thread waits by it any more, the first one behind it by which a thread waits.
+    /// Sends to the record that is in front, or, if no thread waits by it any more, the first one behind it by which a thread waits.
     pub(crate) fn send_to_first(
         &self,
         first: u32,
@@ -316,7 +318,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
     }
 
-    /// Tells a record; false if no thread waits by it, and it is the caller's now.
+    /// Sends a message to a record; false if no thread waits by it, and it is the caller's now.
     #[inline]
     pub(crate) fn send(
         &self,
@@ -329,7 +331,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         // Relaxed: published by the swap.
         record.passed.store(passed, Ordering::Relaxed);
         record.since.store(since, Ordering::Relaxed);
-        // Relaxed: written before it was put into the tail. Read before it is told, because its owner may use it again after that.
+        // Relaxed: written before it was put into the tail. Read before the message is sent, because its owner may use it again after that.
         let epoch = record.epoch.load(Ordering::Relaxed);
         // Release: pairs with the acquire in `wait`. Acquire: the record may be ours now.
         let before = record.state.swap(message, Ordering::AcqRel);
@@ -344,7 +346,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         before != LEFT && before & CLAIMED == 0 && epoch == Self::epoch()
     }
 
-    /// Tells the owner of a record that says `ASLEEP` and is in no queue to wait for the mutex without a queue, and wakes it. From then on
+    /// Makes the owner of a record that says `ASLEEP` and is in no queue wait for the mutex without a queue, and wakes it. From then on
     /// the record is the owner's.
     pub(crate) fn let_go(&self, number: u32) {
         if !self.send(number, ALONE, (0, 0), Waking::Now) {
@@ -353,9 +355,9 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
     }
 
-    /// Notes that the caller must wake the thread that sleeps by a record that was told; false if it cannot be noted. The caller holds a
-    /// mutex that the other thread waits for. While that is so, the mutex's word is more than `LOCKED`, and the unlock takes its longer
-    /// path.
+    /// Notes that the caller must wake the thread that sleeps by a record that was sent a message; false if it cannot be noted. The caller
+    /// holds a mutex that the other thread waits for. While that is so, the mutex's word is more than `LOCKED`, and the unlock takes its
+    /// longer path.
     fn wake_later(&self, number: u32) -> bool {
         let Some(own) = Self::unused() else { return false };
         let own = self.record(own);
@@ -367,8 +369,8 @@ impl<P: LockPlatform> WaiterSlab<P> {
         free
     }
 
-    /// Wakes the thread that the caller has told something [for later](Waking::Later). It may be awake already, or wait for something else
-    /// by now: a thread that is woken checks why.
+    /// Wakes the thread to which the caller has sent a message [for later](Waking::Later). It may be awake already, or wait for something
+    /// else by now: a thread that is woken checks why.
     #[inline]
     pub(crate) fn wake_deferred(&self) {
         if let Some(own) = Self::unused() {
@@ -402,8 +404,8 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
     }
 
-    /// Waits until the record is told something: reads it `budget` times, then sleeps, at most until `deadline`. Spins again whenever it
-    /// was roused. If `sleep` is false, it gives up instead of sleeping. If it was told something, `number` names the record that was told.
+    /// Waits until the record receives a message: calls `spin`, then sleeps, at most until `deadline`. Spins again whenever it
+    /// was roused. If `sleep` is false, it gives up instead of sleeping. If it received a message, `number` names the record that did.
     pub(crate) fn wait(
         &self,
         number: &mut u32,
@@ -451,8 +453,8 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
     }
 
-    /// The caller stops waiting by its record, at whatever point of the wait it is. It leaves the record behind, unless it was told
-    /// something: then it keeps the record, and must pass on what it was told.
+    /// The caller stops waiting by its record, at whatever point of the wait it is. It leaves the record behind, unless it received a
+    /// message: then it keeps the record, and must pass the message on.
     pub(crate) fn give_up(&self, number: u32) -> Received {
         let state = &self.record(number).state;
         // Relaxed: decided by the step below.
@@ -474,7 +476,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
     }
 
     /// Continues to wait by a record that another thread has put into a queue, as [`wait`](Self::wait) without a deadline: as far as other
-    /// threads know, its owner is asleep, or was roused, or told something.
+    /// threads know, its owner is asleep, or was roused, or sent a message.
     pub(crate) fn wait_on(&self, number: u32, mut spin: impl FnMut(&P::AtomicU32)) -> Received {
         let state: &P::AtomicU32 = &self.record(number).state;
         // Acquire: pairs with the release in `send`.
@@ -501,7 +503,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
     }
 
-    /// Sleeps by a record that says so, at most until `deadline`. Returns what its owner was told, or that it was told nothing by the
+    /// Sleeps by a record that says so, at most until `deadline`. Returns what its owner received, or that it received nothing by the
     /// deadline. None if it was roused.
     fn sleep(&self, number: u32, deadline: Option<Instant>) -> Option<Received> {
         let state = &self.record(number).state;

@@ -440,7 +440,7 @@ impl<P: LockPlatform> RawMutex<P> {
     pub fn disown(&self) {
         // Relaxed: we hold it; the threads that we know to be waiting have been in a queue since before.
         if self.word.load(Ordering::Relaxed) & (TAIL | NUMA) != 0 {
-            // The thread that releases it does not know which threads we have told.
+            // The thread that releases it does not know to which threads we have sent messages.
             ProcessState::<P>::get().waiters.wake_deferred();
         }
         misuse::disowns::<P>(&self.word);

@@ -12,20 +12,20 @@
 //! | step | by which thread | what |
 //! |---|---|---|
 //! | *stand up* | the thread in front of a domain's queue | write its number into the domain's `front`; then, in `top` of the same generation: if no thread has the turn, take it; otherwise set the domain's bit, and wait. Another generation: *start over* |
-//! | *within* | the thread that has the turn and the mutex | tell the thread behind it (`queue.rs`) that it has the turn: the turn stays in the domain |
+//! | *within* | the thread that has the turn and the mutex | send the turn to the thread behind it (`queue.rs`): it stays in the domain |
 //! | *across* | the same | find the thread behind it, put that thread's number into `front` and the domain's bit into `top`; then as *away* |
-//! | *away* | the thread that has the turn, if no thread is behind it | choose a domain whose bit is set, clear the bit, tell the thread in `front`. No bit set: no thread has the turn; or *unbind* |
+//! | *away* | the thread that has the turn, if no thread is behind it | choose a domain whose bit is set, clear the bit, send the turn to the thread in `front`. No bit set: no thread has the turn; or *unbind* |
 //! | *bind* | the thread that holds the mutex and has the turn of its plain queue | take a slot that is made and free (none: the mutex stays plain); give each domain's tail the generation of `top`; the turn is taken; put the number into the word |
-//! | *unbind* | the thread that holds the mutex and has the turn; if the settings still allow queues by domain, only if no bit is set | take the number out of the word; tell the threads that stand up to start over; next generation in `top`; give the slot back. If the thread is in front of a domain's queue, it leaves the queue with the message to start over |
-//! | *start over* | a thread that is told so, or finds another generation | leave the front of the domain's queue with the message to start over, and read the mutex's word again |
+//! | *unbind* | the thread that holds the mutex and has the turn; if the settings still allow queues by domain, only if no bit is set | take the number out of the word; send the threads that stand up the message to start over; next generation in `top`; give the slot back. If the thread is in front of a domain's queue, it leaves the queue with the message to start over |
+//! | *start over* | a thread that gets that message, or finds another generation | leave the front of the domain's queue with the message to start over, and read the mutex's word again |
 //!
 //! # Why no thread is lost
 //! A thread reads the domain's tail with its generation, *then* checks that the word still names the slot, then writes its number into that
 //! tail by compare-exchange. If that succeeds, no bind came in between, because a bind changes all tails; so the slot was this mutex's when
 //! the word was read. It may have been unbound since. Then either:
 //! - the thread is in front. It stands up, finds another generation in `top`, and starts over. Or it stood up before the generation
-//!   changed: then the thread that unbinds finds its bit, and tells it to start over. Both change `top` by compare-exchange.
-//! - the thread is behind another one, which is told to start over, or finds that out itself, and passes the message on.
+//!   changed: then the thread that unbinds finds its bit, and sends it the message to start over. Both change `top` by compare-exchange.
+//! - the thread is behind another one, which gets the message to start over, or finds that out itself, and passes it on.
 //!
 //! A slot with a thread left in one of its queues is not bound: *bind* gives up on it.
 //!
@@ -95,7 +95,7 @@ impl<P: LockPlatform> Tail for DomainTail<'_, P> {
 pub(crate) enum Stood {
     /// The turn is ours.
     Turn,
-    /// Another thread has it, and will tell us.
+    /// Another thread has it, and will send it to us.
     Wait,
     /// The slot is no longer the mutex's.
     Anew,
@@ -216,7 +216,7 @@ impl<P: LockPlatform> Slot<P> {
 
     /// Whether a domain other than this one waits for the turn.
     pub(crate) fn others_wait(&self, domain: usize) -> bool {
-        // Relaxed: a hint; a thread that wants the turn is told sooner or later.
+        // Relaxed: a hint; a thread that wants the turn gets it sooner or later.
         self.head.top.load(Ordering::Relaxed) as u32 & !(1 << domain) != 0
     }
 
@@ -286,7 +286,7 @@ impl<P: LockPlatform> Slot<P> {
         }
     }
 
-    /// Tells the thread in front of a domain's queue, whose bit the caller has cleared.
+    /// Sends a message to the thread in front of a domain's queue, whose bit the caller has cleared.
     fn send(
         &self,
         process: &ProcessState<P>,

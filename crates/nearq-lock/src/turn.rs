@@ -220,7 +220,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// Waits by a record until it is told something. On return, `number` names the record that was told.
+    /// Waits by a record until it receives a message. On return, `number` names the record that received it.
     fn wait_by(&self, number: &mut u32, deadline: Option<Instant>, tail: &impl Tail) -> Received {
         self.is_queued();
         let (waiters, before) = (&self.process.waiters, *number);
@@ -390,9 +390,9 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         0
     }
 
-    /// Whether two threads in the plain queue are of one domain, starting at a record that is linked. The caller has the turn, so no thread
-    /// is told in the queue. A record whose thread gives up may be taken out, and then the search may continue in another queue. It is a
-    /// hint.
+    /// Whether two threads in the plain queue are of one domain, starting at a record that is linked. The caller has the turn, so no
+    /// message is sent in the queue. A record whose thread gives up may be taken out, and then the search may continue in another queue. It
+    /// is a hint.
     fn two_of_one_domain(&self, first: u32) -> bool {
         let mut seen: u32 = 0;
         let mut at = Some(first);

@@ -16,15 +16,15 @@
 //!   not linked: everything is put back, and the caller's record stays, as one that has been left.
 //!
 //! # Why no thread is lost
-//! - A thread that tells a record treats a claim as `LEFT`, and has the record. Then the caller's step from the claim fails, and it has
+//! - A thread that sends to a record treats a claim as `LEFT`, and has the record. Then the caller's step from the claim fails, and it has
 //!   changed nothing. So no step waits for another thread's.
 //! - Only the caller writes a claim with the number of its record. So if its step from the claim succeeds, the record has been in one queue
-//!   all the time, and has not been told. Its `next` was cleared when it was made ready for that queue, so the record that is named there
-//!   is in it.
-//! - From then on the caller has both records, and its own is not told: only the thread that takes the one ahead out tells it, and that is
-//!   the caller. So no other thread reads or writes the `next` of the one ahead, unless that one is last, which it becomes only after
-//!   `next` was cleared.
-//! - If the one ahead is told in the meantime, the caller has its message when it gives up.
+//!   all the time, and has received no message. Its `next` was cleared when it was made ready for that queue, so the record that is named
+//!   there is in it.
+//! - From then on the caller has both records, and its own gets no message: only the thread that takes the one ahead out sends it one, and
+//!   that is the caller. So no other thread reads or writes the `next` of the one ahead, unless that one is last, which it becomes only
+//!   after `next` was cleared.
+//! - If the one ahead is sent a message in the meantime, the caller has its message when it gives up.
 //!
 //! The records that stay behind belong to threads that came earlier and left later than those behind them, so there are no more of them
 //! than threads that waited at the same time. A record that a jump leaves behind (`stay.rs`) is taken out by the next thread behind it that
@@ -46,8 +46,8 @@ impl<P: LockPlatform> WaiterSlab<P> {
         self.record(number).before.store(ahead, Ordering::Relaxed);
     }
 
-    /// The caller stops waiting by its record, at whatever point of the wait it is, and no longer has a record in the queue. If it was told
-    /// something, it still has a record, which may be another one, and must pass on what it was told.
+    /// The caller stops waiting by its record, at whatever point of the wait it is, and no longer has a record in the queue. If it received
+    /// a message, it still has a record, which may be another one, and must pass the message on.
     pub(crate) fn withdraw(&self, number: &mut u32, tail: &impl Tail) -> Received {
         while let Some(ahead) = self.take_over(*number) {
             self.take_out(*number, ahead, tail);
@@ -68,7 +68,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         state.compare_exchange(LEFT, claim, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let is_ahead = self.behind(ahead) == Some(number);
         let to = if is_ahead { WAITING } else { LEFT };
-        // Release: a thread that finds `LEFT` has the record. Relaxed on failure: the thread that told it has it.
+        // Release: a thread that finds `LEFT` has the record. Relaxed on failure: the thread that sent to it has it.
         let step = state.compare_exchange(claim, to, Ordering::Release, Ordering::Relaxed);
         let taken = step.is_ok() && is_ahead;
         #[cfg(test)]

@@ -53,7 +53,7 @@ fn fork_while_others_wait(mode: Mode) {
         unsafe { alarm(120) };
         // No thread waits here, even before any thread has used the mutex, and nothing has happened.
         let seen = Snapshot::of_process();
-        let nobody = seen.mutexes.iter().all(|mutex| !mutex.held && mutex.caches == 0);
+        let all_free = seen.mutexes.iter().all(|mutex| !mutex.held && mutex.caches == 0);
         let nothing = Statistics::of_process() == Statistics::default();
         // The threads for which it is reserved do not exist here.
         MutexGuard::unlock_fair(guard);
@@ -74,7 +74,7 @@ fn fork_while_others_wait(mode: Mode) {
             .collect();
         threads.into_iter().for_each(Linux::join);
         // None of the threads that waited in the parent took it here.
-        let right = nobody && nothing && free && *mutex.lock() == 8000;
+        let right = all_free && nothing && free && *mutex.lock() == 8000;
         // SAFETY: ends the child without running what the parent registered.
         unsafe { _exit(i32::from(!right)) };
     }
@@ -121,13 +121,13 @@ fn fork_while_others_wait_for_a_condition(mode: Mode) {
     if child == 0 {
         // SAFETY: it ends the child if it hangs.
         unsafe { alarm(120) };
-        let nobody = shared.1.notify_all() == 0;
+        let no_waiter = shared.1.notify_all() == 0;
         drop(guard);
         let threads: Vec<_> = (0..4).map(|_| wait(&shared)).collect();
         drop(wait_for_count(8));
         let all = u32::from(shared.1.notify_one()) + shared.1.notify_all() as u32;
         threads.into_iter().for_each(Linux::join);
-        let right = nobody && all == 4 && *shared.0.lock() == 4;
+        let right = no_waiter && all == 4 && *shared.0.lock() == 4;
         // SAFETY: ends the child without running what the parent registered.
         unsafe { _exit(i32::from(!right)) };
     }

@@ -12,7 +12,7 @@
 //! - *Tokens* pass through a condition variable, whose waiters have deadlines or not and are notified one by one or all together.
 //! - *Short-lived* mutexes have a page of their own, and a few users. The last user destroys the mutex right after its unlock. The page is
 //!   unmapped, or overwritten and checked later, so that a thread that touches it late is killed or noticed.
-//! - *Destroyers* are workers that do only that. The error that they look for is an access a few instructions too late, so a separate
+//! - *Destroyers* are workers that do only that. The error that they provoke is an access a few instructions too late, so a separate
 //!   thread, the *tormentor*, interrupts workers by a signal at any point, for longer than a mutex needs to be taken and destroyed.
 //! - The *main thread* changes the mode and the thresholds, and forks; the child resets everything and lets threads of its own use it.
 //!

@@ -1,7 +1,7 @@
-//! Things that are made in groups, and that one thread at a time has. Groups are never returned to the system.
+//! Entries that are allocated in groups, and that one thread at a time uses. Groups are never returned to the system.
 //!
 //! # Protocol
-//! Each group has a bit for each of its things, set while a thread has it. The thread that sets the bit has the thing (acquire), until it
+//! Each group has a bit for each of its entries, set while a thread uses it. The thread that sets the bit has the entry (acquire), until it
 //! clears the bit (release). New groups are pushed in front of the others (release), and found from there (acquire).
 //!
 //! The model below fails if one of these orderings is weakened.
@@ -14,7 +14,7 @@ use std::alloc::{self, Layout};
 
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell, Threads};
 
-/// A thing, or memory for one.
+/// An entry, or memory for one.
 type Slot<T, P> = <P as Threads>::Cell<MaybeUninit<T>>;
 
 struct Group<T: 'static, const EACH: usize, P: Platform> {
@@ -24,7 +24,7 @@ struct Group<T: 'static, const EACH: usize, P: Platform> {
     next: P::Cell<*const Self>,
 }
 
-/// Things in groups of `EACH`, at most 64.
+/// Entries in groups of `EACH`, at most 64.
 pub(crate) struct Groups<T: 'static, const EACH: usize, P: Platform = Linux> {
     first: P::AtomicPtr<Group<T, EACH, P>>,
 }

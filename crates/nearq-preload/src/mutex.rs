@@ -47,7 +47,7 @@ use nearq_platform::Instant;
 use crate::leaving::{Before, InWait};
 use crate::{cancel, clock, layout, leaving, process, real, thread};
 
-/// In the kind: bits that choose between the C library's ways to do the same thing (`PTHREAD_MUTEX_ELISION_NP` and its opposite).
+/// In the kind: bits that enable or disable lock elision in the C library (`PTHREAD_MUTEX_ELISION_NP` and its opposite).
 const ELISION: i32 = 256 | 512;
 /// The type `PTHREAD_MUTEX_ADAPTIVE_NP`.
 const ADAPTIVE: i32 = 3;

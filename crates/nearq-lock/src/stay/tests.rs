@@ -117,7 +117,7 @@ fn check(
         assert!(scene.mutex.try_lock());
         scene.unlock();
         let word = scene.mutex.word_now();
-        assert_eq!(word & TAIL, 0, "nobody is in the queue");
+        assert_eq!(word & TAIL, 0, "the queue is empty");
         assert!(word & NUMA == 0 || process.slots.get(slot(word)).is_quiet());
         assert!(process.waiters.count() <= 3, "{} records in use", process.waiters.count());
         assert!(process.slots.count() <= 1);

@@ -5,15 +5,15 @@
 //! The record already says `ASLEEP` (`queue.rs`), and its owner waits without a deadline: only the thread before it in the queue ends that.
 //! If the owner leaves by a jump instead (`stay.rs`), the record says `LEFT`, and the mover hands on the message that it would have sent.
 //! The mover *joins* and *links* as the owner would have, in the domain where the owner fell asleep. If the record is in front, the mover
-//! stands up for it, even if it finds that out only by linking. So the owner is told only that it has the turn, or to start over. All that
+//! stands up for it, even if it finds that out only by linking. So the owner is only sent the turn, or the message to start over. All that
 //! it must know besides is which queue it is in (`Record::slot`, written before the record joins). From there the owner *goes on* as if it
 //! had queued up by itself.
 //!
-//! The record of an urgent thread is put into no queue (`raw_condvar.rs`): the thread is told to wait for the mutex without a queue, and
+//! The record of an urgent thread is put into no queue (`raw_condvar.rs`): the thread is made to wait for the mutex without a queue, and
 //! gives the record back.
 //!
-//! The mover touches the mutex's word until the record has joined, and a slot until it has stood up. The owner is told later and will take
-//! the mutex, so the mutex exists until then. After that the record is the owner's.
+//! The mover touches the mutex's word until the record has joined, and a slot until it has stood up. The owner gets its message later and
+//! will take the mutex, so the mutex exists until then. After that the record is the owner's.
 
 use nearq_platform::{Atomic, LockPlatform, Ordering};
 
@@ -89,7 +89,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     }
 
     /// Links a record that has joined behind another one, or none (0). Returns the message if it is in front; what comes with the message
-    /// is in the record, which is the caller's until it has told its owner or stood up.
+    /// is in the record, which is the caller's until it has sent its owner a message or stood up.
     fn link_another(&self, number: u32, before: u32) -> Option<u32> {
         if before != 0 {
             return self.process.waiters.link(number, before);
@@ -101,7 +101,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         Some(FRONT)
     }
 
-    /// Tells the owner of a record that is in front. The owner is never told `FRONT`: that would be in the way of the next message.
+    /// Sends a message to the owner of a record that is in front. It is never `FRONT`, which would be in the way of the next message.
     fn send_to(&self, number: u32, message: u32) {
         let Turn { passed, since, .. } = self.turn(number);
         if !self.process.waiters.send(number, message, (passed, since), Waking::Now) {
@@ -115,7 +115,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     pub(crate) fn go_on(&self, number: u32) -> Option<()> {
         let received = self.watch(|load_tail| self.process.waiters.wait_on(number, load_tail));
         let Received::Message(message) = received else {
-            unreachable!("without a deadline it waits until it is told")
+            unreachable!("without a deadline it waits until it receives a message")
         };
         if message == ALONE {
             self.goes_on();

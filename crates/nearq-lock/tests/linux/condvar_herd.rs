@@ -17,7 +17,7 @@ fn switches(thread: u64) -> ([u64; 2], bool) {
     let status = fs::read_to_string(path).expect("the thread is there");
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.expect("the kernel tells").trim().to_owned()
+        line.expect("the kernel reports it").trim().to_owned()
     };
     let count = |name| field(name).parse::<u64>().expect("a number");
     let counts = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"].map(count);

@@ -30,7 +30,7 @@ fn fight(mutex: &Arc<Mutex<(u32, u32)>>) -> Vec<<Linux as Threads>::JoinHandle> 
                         Linux::yield_now();
                     }
                     pair.1 += 1;
-                    assert_eq!(pair.0, pair.1, "somebody was here at the same time");
+                    assert_eq!(pair.0, pair.1, "two threads held the lock at once");
                 }
             };
             Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
@@ -57,7 +57,7 @@ fn threads_without_a_record_wait_on_the_word() {
         fight(&mutex).into_iter().for_each(Linux::join);
         assert_eq!(*mutex.lock(), (THREADS * ROUNDS, THREADS * ROUNDS), "{mode:?}");
         let after = Statistics::of_process();
-        assert_eq!(after.in_turn, before.in_turn, "{mode:?}: nobody has a place in a queue");
+        assert_eq!(after.in_turn, before.in_turn, "{mode:?}: no thread is in a queue");
         // A deadline is kept, and a thread that gives up leaves nothing behind.
         let guard = mutex.lock();
         let mutex_clone = Arc::clone(&mutex);
@@ -71,7 +71,7 @@ fn threads_without_a_record_wait_on_the_word() {
         let after = Statistics::of_process();
         assert!(after.unqueued > before.unqueued, "{mode:?}: that one waited");
         drop(guard);
-        drop(mutex.try_lock().expect("nobody waits any more"));
+        drop(mutex.try_lock().expect("no thread waits any more"));
 
         // Records become free while some threads sleep on the word: threads that come now queue up, and both kinds go on.
         let guard = mutex.lock();

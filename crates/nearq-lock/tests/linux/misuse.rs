@@ -20,13 +20,13 @@ fn elsewhere(main: impl FnOnce() + Send + 'static) {
         *done_clone.lock() = true;
     };
     Linux::join(Linux::spawn(ThreadSpec::default(), main).expect("a thread can be created"));
-    assert!(*done.lock(), "it failed there, see above");
+    assert!(*done.lock(), "it failed in that thread, see above");
 }
 
 /// The message with which it panics, which it must do.
 #[track_caller]
 fn complaint(misuse: impl FnOnce()) -> String {
-    let payload = catch_unwind(AssertUnwindSafe(misuse)).expect_err("a misuse that nobody noticed");
+    let payload = catch_unwind(AssertUnwindSafe(misuse)).expect_err("the misuse is reported");
     match payload.downcast::<String>() {
         Ok(text) => *text,
         Err(payload) => (*payload.downcast::<&str>().expect("a text")).to_owned(),
@@ -157,7 +157,7 @@ fn a_thread_holds_the_mutex_after_waiting_for_a_condition() {
             .collect();
         let mut guard = both.0.lock();
         while *guard < 3 {
-            assert!(!both.1.wait_for(&mut guard, Duration::from_millis(1)), "nobody notifies");
+            assert!(!both.1.wait_for(&mut guard, Duration::from_millis(1)), "no thread notifies");
         }
         *guard += 1;
         both.1.notify_all();

@@ -51,7 +51,10 @@ fn snapshots_of_contended_mutexes_are_consistent() {
     let deadline = Linux::now() + Duration::from_mins(5);
     // Until some mutexes have queues by cache, which happens when two threads wait for one; Miri takes too long for that.
     while snapshots < SNAPSHOTS || slotted == 0 && !cfg!(miri) {
-        assert!(Linux::now() < deadline, "after {snapshots} looks none has queues by cache");
+        assert!(
+            Linux::now() < deadline,
+            "no mutex has queues by cache after {snapshots} snapshots"
+        );
         snapshots += 1;
         let seen = Snapshot::of_process();
         slotted = slotted.max(seen.mutexes.len());

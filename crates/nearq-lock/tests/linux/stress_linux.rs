@@ -28,7 +28,7 @@ fn increments_are_not_lost() {
                         Linux::yield_now();
                     }
                     pair.1 += 1;
-                    assert_eq!(pair.0, pair.1, "somebody was here at the same time");
+                    assert_eq!(pair.0, pair.1, "two threads held the lock at once");
                 }
             })
             .expect("a few threads can be created")

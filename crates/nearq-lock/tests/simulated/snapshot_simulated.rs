@@ -54,9 +54,9 @@ fn a_snapshot_shows_the_caches_of_a_mutex_until_it_changes_back() {
             assert_eq!(
                 Snapshot::of_process_in::<Sim>(),
                 Snapshot::default(),
-                "nobody has waited yet"
+                "no thread has waited yet"
             );
-            assert!(Sim::shared().is_null(), "to look makes nothing");
+            assert!(Sim::shared().is_null(), "a snapshot allocates nothing");
             set_mode(Mode::Numa);
             let mutex = Arc::new(Mutex::<u32, Sim>::new_in(0));
             let mut count = 0;
@@ -81,7 +81,7 @@ fn a_snapshot_shows_the_caches_of_a_mutex_until_it_changes_back() {
                 count += threads.len() as u32;
                 threads.into_iter().for_each(Sim::join);
                 assert_eq!(*mutex.lock(), count);
-                assert_eq!(seen(), [(false, 0)], "nobody wants it, and it keeps its queues");
+                assert_eq!(seen(), [(false, 0)], "no thread wants it, and it keeps its queues");
             }
             // Back to one queue, by the next thread that takes it.
             set_mode(Mode::Auto);

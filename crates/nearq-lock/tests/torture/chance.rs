@@ -48,10 +48,10 @@ pub(crate) struct Pair(pub(crate) u64, pub(crate) u64);
 
 impl Pair {
     pub(crate) fn use_it(&mut self, chance: &mut Chance) {
-        assert_eq!(self.0, self.1, "somebody was here at the same time");
+        assert_eq!(self.0, self.1, "two threads held the lock at once");
         self.0 += 1;
         chance.dwell();
         self.1 += 1;
-        assert_eq!(self.0, self.1, "somebody was here at the same time");
+        assert_eq!(self.0, self.1, "two threads held the lock at once");
     }
 }

@@ -296,12 +296,12 @@ impl Scene {
     /// Whether all the counts add up.
     pub(crate) fn check(&self, before: impl Fn(usize) -> u64) {
         for (which, (mutex, taken)) in self.hot.iter().zip(&self.taken).enumerate() {
-            let pair = mutex.try_lock().expect("nobody uses it any more");
+            let pair = mutex.try_lock().expect("no thread uses it any more");
             let expected = before(which) + taken.load(Ordering::Relaxed);
             assert_eq!((pair.0, pair.1), (expected, expected), "mutex {which}");
         }
-        let tokens = self.tokens.try_lock().expect("nobody uses it any more");
+        let tokens = self.tokens.try_lock().expect("no thread uses it any more");
         assert_eq!(tokens.given, tokens.taken + tokens.there);
-        assert!(!self.more.notify_one(), "somebody still waits");
+        assert!(!self.more.notify_one(), "a thread still waits");
     }
 }

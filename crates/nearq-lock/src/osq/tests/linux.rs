@@ -31,7 +31,7 @@ fn guards_exclude_each_other_and_release() {
     assert!(lock.try_lock_for(Duration::from_millis(1)).is_none());
     assert_eq!(format!("{lock:?}"), "OsqLock { value: <locked> }");
     drop(guard);
-    *lock.try_lock().expect("those who left are passed over") += 1;
+    *lock.try_lock().expect("threads that left are skipped") += 1;
     *lock.lock_spinning(0).expect("it is free") += 1;
     assert_eq!(format!("{lock:?}"), "OsqLock { value: 3 }");
     *lock.get_mut() += 1;
@@ -64,7 +64,7 @@ fn increments_are_not_lost() {
                 Linux::yield_now();
             }
             pair.1 += 1;
-            assert_eq!(pair.0, pair.1, "somebody was here at the same time");
+            assert_eq!(pair.0, pair.1, "two threads held the lock at once");
         }
     });
     assert_eq!(*lock.lock(), (THREADS * ROUNDS, THREADS * ROUNDS));

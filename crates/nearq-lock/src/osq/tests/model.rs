@@ -1,7 +1,7 @@
 //! Under the model checker: queueing up, handing over, leaving, by two and three threads.
 //!
 //! The value is a watched cell: an access that is not ordered after the previous holder's is reported as a race, and a thread that is never
-//! told anything as a deadlock.
+//! sent a message as a deadlock.
 
 use std::sync::Arc;
 
@@ -203,7 +203,7 @@ fn a_lock_with_a_forgotten_guard_stays_held_after_its_thread_exits() {
     });
 }
 
-/// A thread ends in the middle of its wait: it is passed over, whether it is told before or after, and its record is not lost.
+/// A thread ends in the middle of its wait: it is skipped, whether its message comes before or after, and its record is not lost.
 #[test]
 fn a_thread_that_exits_in_a_queue_is_skipped() {
     check(3, &[Event::SentToLeft], || {

@@ -46,7 +46,7 @@ fn hammer(bound: bool) {
                 Linux::yield_now();
             }
             pair.1 += 1;
-            assert_eq!(pair.0, pair.1, "somebody was here at the same time");
+            assert_eq!(pair.0, pair.1, "two threads held the lock at once");
             match round % 7 {
                 0 => MutexGuard::unlock_fair(pair),
                 1 => MutexGuard::bump(&mut pair),
@@ -91,7 +91,7 @@ fn a_timed_out_waiter_leaves_the_mutex_usable() {
             .collect();
         waiting.into_iter().for_each(Linux::join);
         MutexGuard::unlock_fair(guard);
-        *mutex.try_lock().expect("nobody waits any more") += 1;
+        *mutex.try_lock().expect("no thread waits any more") += 1;
         *mutex.lock() += 1;
         assert_eq!(*mutex.lock(), 2);
     }
@@ -136,8 +136,8 @@ fn a_mutex_reserved_for_no_thread_can_be_locked() {
         assert!(try_and_unlock());
         if bound {
             let slot = ProcessState::<Linux>::get().slots.get(slot(mutex.word_now()));
-            assert!(slot.take_if_quiet(), "nobody waits");
-            assert!(!try_and_unlock(), "it is kept for who has the turn");
+            assert!(slot.take_if_quiet(), "no thread waits");
+            assert!(!try_and_unlock(), "it is reserved for the thread that has the turn");
             assert!(slot.rest());
             assert!(try_and_unlock());
         }
@@ -229,7 +229,7 @@ fn an_urgent_thread_may_take_a_reserved_mutex() {
     assert_eq!(
         mutex.word_now() & (LOCKED | RESERVED),
         RESERVED,
-        "it is kept for the other one still"
+        "it is still reserved for the other thread"
     );
     mutex.change_word(|_| 0);
     process.waiters.give_back(number);
