@@ -116,7 +116,7 @@ fn queueing_allocates_nothing() {
     settle(queued);
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     println!("{allocations} allocations for {COUNT} calls");
-    // The machine is read anew once a second, and the monitor lists the pools at each look; neither is of an item.
+    // The machine is read anew once a second, and the monitor lists the pools at each check; neither is of an item.
     let seconds = 2;
     assert!(allocations < 3000 * seconds, "{allocations} allocations");
     assert!(allocations < COUNT / 20, "{allocations} allocations for {COUNT} calls");
@@ -167,7 +167,7 @@ fn a_future_allocates_once_and_its_wakes_never() {
         ALLOCATIONS.load(Ordering::Relaxed) - before
     };
     round(WAKES);
-    // The machine is read anew once a second, and the monitor lists the pools at each look; neither is of an item.
+    // The machine is read anew once a second, and the monitor lists the pools at each check; neither is of an item.
     let each = round(0) as f64 / COUNT as f64;
     let with_wakes = round(WAKES) as f64 / COUNT as f64;
     println!("{each} allocations a future, {with_wakes} with {WAKES} wakes");

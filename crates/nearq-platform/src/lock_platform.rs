@@ -43,12 +43,12 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// `word` may be memory that is no longer an atomic: it is an address, and is not read.
     fn wake(word: *const Self::AtomicU32, count: usize) -> usize;
 
-    /// Spins while `word` holds `value`, about `budget` times as long as one look takes.
-    /// Returns whether it changed. The last look is a relaxed load.
+    /// Spins while `word` holds `value`, about `budget` times as long as one read takes.
+    /// Returns whether it changed. The last read is a relaxed load.
     fn wait_until_changed(word: &Self::AtomicU32, value: u32, budget: u32) -> bool;
 
-    /// Keeps the CPU busy for about as long as `looks` looks of [`wait_until_changed`](Self::wait_until_changed) take,
-    /// without looking at anything: for a thread that has lost a race for a word and lets others go first.
+    /// Keeps the CPU busy for about as long as `reads` reads of [`wait_until_changed`](Self::wait_until_changed) take,
+    /// without reading anything: for a thread that has lost a race for a word and lets others go first.
     #[inline]
     fn pause(reads: u32) {
         for _ in 0..reads {
@@ -163,7 +163,7 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// A setting from outside the program (on Linux: an environment variable).
     fn setting(name: &str) -> Option<String>;
 
-    /// Shows one line to the person who runs the program (on Linux: standard error).
+    /// Shows one line to the user of the program (on Linux: standard error).
     fn warn(line: &str);
 
     /// As [`warn`](Self::warn), but only the first time that this process warns of `cause`. Two warnings should have the same cause if both

@@ -1,7 +1,7 @@
 //! Where threads and memory are, and where they must be: the trait [`Placement`], and the plain data that goes through it.
 //!
 //! For code that places work near its data: the layout of queues, workers, homes, the experiments. The data: the machine and what this
-//! process may use of it ([`Machine`]), what a second look at it found ([`Look`]), and on which nodes memory is ([`Residency`]).
+//! process may use of it ([`Machine`]), what a later check of it found ([`Look`]), and on which nodes memory is ([`Residency`]).
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub trait Placement: Threads {
     fn machine() -> Result<Machine, String>;
 
     /// Looks at the machine again, as far as it may have changed. `known` returns what was read before: a platform may compare with that
-    /// before it reads everything, so that a look is cheap on a machine that has not changed. A platform that always reads everything does
+    /// before it reads everything, so that a check is cheap on a machine that has not changed. A platform that always reads everything does
     /// not call it.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ pub struct Machine {
     pub limits: Limits,
 }
 
-/// What a [look](Placement::look_again) at the machine has found.
+/// What a [later check](Placement::look_again) of the machine has found.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// The machine; `None` if it is known not to have changed.

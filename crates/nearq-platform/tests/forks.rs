@@ -105,11 +105,11 @@ fn hooks_and_the_epoch_follow_forks() {
         7
     });
     assert_eq!(code, 7);
-    assert_eq!(Linux::fork_epoch(), epoch, "nothing changes for who forked");
+    assert_eq!(Linux::fork_epoch(), epoch, "nothing changes in the process that forked");
     assert_eq!(first.counts(), [1, 1, 0]);
     second.unfollow();
     assert_eq!(fork(|| i32::from(first.counts() != [2, 1, 1])), 0);
-    assert_eq!(second.counts(), [1, 1, 0], "who left is not called");
+    assert_eq!(second.counts(), [1, 1, 0], "an unregistered hook is not called");
 
     // Threads that come and go as subjects do not disturb forks, and vice versa.
     std::thread::scope(|scope| {
@@ -143,7 +143,7 @@ fn a_command_runs() {
 
 /// Starts a thread, and waits for its end.
 fn start_one() {
-    let handle = Linux::spawn(ThreadSpec::default(), || {}).expect("room for a thread");
+    let handle = Linux::spawn(ThreadSpec::default(), || {}).expect("a thread can be started");
     Linux::join(handle);
 }
 
@@ -164,7 +164,7 @@ fn a_child_can_start_threads_after_forking_during_thread_starts() {
                     start_one();
                 }
             };
-            Linux::spawn(ThreadSpec::default(), busy).expect("room for a thread");
+            Linux::spawn(ThreadSpec::default(), busy).expect("a thread can be started");
         }
         for number in 0..CHILDREN {
             let code = fork(|| {

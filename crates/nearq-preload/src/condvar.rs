@@ -272,8 +272,8 @@ unsafe extern "C-unwind" fn notify_waiters(condvar: *mut pthread_cond_t, recipie
         return unsafe { recipients.of_the_c_library(condvar) };
     }
     let before = cancel::defer();
-    // SAFETY: a condition variable, as the caller of `notify` promises. Nothing in this frame, nor in those of the callers, is to be
-    // put in order.
+    // SAFETY: a condition variable, as the caller of `notify` promises. Nothing in this frame, nor in those of the callers, needs to be
+    // cleaned up.
     unsafe {
         let outcome = if shared {
             mixed::notify(condvar, recipients)

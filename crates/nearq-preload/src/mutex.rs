@@ -134,7 +134,7 @@ impl Mutex {
         kind == libc::PTHREAD_MUTEX_NORMAL || kind == ADAPTIVE
     }
 
-    /// Whether the caller holds it. Only mutexes that know their holder can tell.
+    /// Whether the caller holds it. Only mutexes that record their holder know.
     fn is_held_by_caller(&self) -> bool {
         self.pointer.load(Ordering::Relaxed) == thread::pointer()
             && self.name.load(Ordering::Relaxed) == thread::name()

@@ -142,7 +142,7 @@ fn a_thread_in_a_home_does_not_hide_other_nodes_from_the_process() {
     let cpus = |list: &str| -> nearq_topology::CpuSet { list.parse().unwrap() };
     homes.note_entered(&cpus("4-7"), &cpus("0-7"));
     assert_eq!(homes.unentered(cpus("4-7")), cpus("0-7"));
-    assert_eq!(homes.unentered(cpus("2-3")), cpus("2-3"), "that is somebody else's doing");
+    assert_eq!(homes.unentered(cpus("2-3")), cpus("2-3"), "that restriction is not the home's");
     homes.forget_entered(&cpus("0-7"));
     assert_eq!(homes.unentered(cpus("4-7")), cpus("4-7"));
 }

@@ -129,7 +129,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
         None => {
             if let Some(item) = deferred {
                 let node = item.finish_deferred(core::ptr::null());
-                pool.push(node.expect("nobody cancels an activation item"));
+                pool.push(node.expect("no thread cancels an activation item"));
             }
         }
     }
@@ -428,7 +428,7 @@ pub(crate) fn blank<P: Platform>() -> Item<P> {
 fn the_word_goes_through_the_states_of_the_table() {
     let item = blank::<Linux>();
     assert!(!item.is_pending() && !item.is_running());
-    let node = claim(&item).expect("nobody has it");
+    let node = claim(&item).expect("it is idle");
     assert!(claim(&item).is_none(), "a second claim joins the first");
     assert!(item.is_pending());
     node.set_target(core::ptr::null(), crate::item::Origin::of_cpu(3));
@@ -454,7 +454,7 @@ fn the_word_goes_through_the_states_of_the_table() {
 #[test]
 fn the_last_handle_of_a_pending_item_leaves_it_to_the_worker() {
     let item = blank::<Linux>();
-    let node = claim(&item).expect("nobody has it");
+    let node = claim(&item).expect("it is idle");
     assert!(!item.drop_reference());
     assert_eq!(start(node.publish()).finish(), Finished::Free);
 }

@@ -21,7 +21,7 @@ fn an_issuer_pushes_while_the_monitor_goes_to_sleep() {
         let issuer = stub.issuer(&work);
         disarm(inner);
         Loom::join(issuer);
-        assert_eq!(inner.services.alarm.task(), Task::Check, "nobody looks after the item");
+        assert_eq!(inner.services.alarm.task(), Task::Check, "the monitor does not check the item");
         inner.services.alarm.stop();
         stub.run_out();
         stub.check(1);

@@ -32,7 +32,7 @@ fn push_while(change: fn(&Pool<Loom>, bool)) {
         change(pool, false);
         let seen = pool.has_work();
         Loom::join(issuer);
-        assert!(seen || !asleep.is_idle(), "nobody comes for the item");
+        assert!(seen || !asleep.is_idle(), "no worker comes for the item");
         stub.run_out();
         stub.check(1);
     });
@@ -67,7 +67,7 @@ fn a_push_while_a_worker_enters_its_hook() {
         pool.enter_hook(begins);
         // The hook does not return before the pusher is done.
         Loom::join(issuer);
-        assert!(!asleep.is_idle(), "nobody comes for the item");
+        assert!(!asleep.is_idle(), "no worker comes for the item");
         stub.run_out();
         stub.check(1);
     });

@@ -17,7 +17,7 @@ fn orphan_beside(stub: &Stub, other: <Loom as Threads>::JoinHandle) {
     inner.adopt(Arc::clone(&stub.queue));
     inner.reap_orphans();
     Loom::join(other);
-    assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
+    assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "no thread frees the queue");
 }
 
 /// The last access to the queue is by its activation item: either the thread that executes it finds the queue among the orphans, or the one

@@ -1,7 +1,7 @@
 //! The join word through every interleaving: completion against join, poll and drop; the result comes once, and nothing
 //! leaks.
 
-#![allow(clippy::disallowed_types, reason = "a place that is set once; nobody waits for it")]
+#![allow(clippy::disallowed_types, reason = "a place that is set once; no thread waits for it")]
 
 use core::future::Future as _;
 use core::pin::Pin;
@@ -200,7 +200,7 @@ fn cancelled_before_the_start() {
     assert!(poll(&mut handle, &bell).is_pending());
     assert!(handle.cancel());
     assert_eq!(Arc::strong_count(&tail), 1, "dropped at once");
-    assert_eq!(bell.rung.load(Ordering::Relaxed), 1, "who waits is told");
+    assert_eq!(bell.rung.load(Ordering::Relaxed), 1, "the waiter is notified");
     assert!(handle.is_finished());
     assert!(handle.cancel(), "still so");
     let error = handle.join().unwrap_err();
@@ -257,7 +257,7 @@ fn a_result_whose_drop_panics_does_not_end_a_worker() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
-            panic!("a result that nobody took");
+            panic!("a result that no thread took");
         }
     }
     let (item, handle) = queued::<Linux, _>(|| Bomb);
@@ -283,7 +283,7 @@ fn a_waker_that_panics_does_not_end_a_worker() {
     struct Bomb;
     impl Wake for Bomb {
         fn wake(self: Arc<Self>) {
-            panic!("a waker of somebody else's");
+            panic!("a foreign waker");
         }
     }
     let (item, mut handle) = queued::<Linux, _>(|| 1);

@@ -58,7 +58,7 @@ unsafe fn expire<P: Platform>(node: NonNull<TimerNode<P>>) -> Option<Foreign> {
     let probe = unsafe { node.cast::<Probe<P>>().as_ref() };
     let now = P::now().as_nanos();
     let floor = probe.floor.load(Ordering::SeqCst);
-    assert!(now >= floor, "told at {now}, {} ns too early", floor - now);
+    assert!(now >= floor, "expired at {now}, {} ns too early", floor - now);
     assert!(probe.timer.is_current());
     probe.expired_at.store(now, Ordering::Relaxed);
     probe.expired.fetch_add(1, Ordering::SeqCst);

@@ -22,7 +22,7 @@ fn busy(runtime: &Runtime) -> Vec<Workqueue> {
             }
         });
     }
-    // The monitor has had something to look at, too.
+    // The monitor has had something to check, too.
     queues[0].scope(|scope| {
         for _ in 0..runtime.parallelism() + 2 {
             scope.spawn(|| std::thread::sleep(Duration::from_millis(20)));

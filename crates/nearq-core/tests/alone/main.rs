@@ -1,4 +1,4 @@
-//! Tests on this machine that look at the whole process: its threads, what they are called, when they end and how soon they run.
+//! Tests on this machine that examine the whole process: its threads, their names, when they end and how soon they run.
 //!
 //! Each takes [`common::alone`] first, so that they run one at a time, or does its work in a child process ([`common::command`]).
 //! None may start a thread of the runtime without it, nor use the default runtime, whose threads stay.

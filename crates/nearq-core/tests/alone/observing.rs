@@ -34,7 +34,7 @@ fn worker_threads_are_named_after_their_pool_and_number() {
         let number = name.strip_prefix(&format!("nq/u{pool}:")).unwrap_or_else(|| panic!("{name}"));
         number.parse::<u32>().unwrap();
     }
-    // So much that waits that somebody has to look after it.
+    // So much waits that the monitor must check it.
     let queue = runtime.workqueue_builder("names").build().unwrap();
     queue.scope(|scope| {
         (0..20).for_each(|_| scope.spawn(|| std::thread::sleep(Duration::from_millis(2))))

@@ -1,5 +1,5 @@
 //! Work gets started whatever the items do: sleep, block, fill every thread; and never more runs at once than there are
-//! CPUs, where nobody sleeps.
+//! CPUs, if no item sleeps.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -145,7 +145,7 @@ fn a_batch_whose_first_item_blocks_does_not_delay_the_others() {
                 if others.iter().all(JoinHandle::is_finished) {
                     break None;
                 }
-                // How soon it is by the rule, the simulated machine tells. Without the rule they wait until the gate is open.
+                // The simulated machine shows how soon it is by the rule. Without the rule they wait until the gate is open.
                 if begin.elapsed() > PATIENCE {
                     break Some(others.iter().filter(|other| !other.is_finished()).count());
                 }
@@ -194,7 +194,7 @@ fn items_behind_a_blocker_that_follows_short_items_are_not_delayed() {
     }
 }
 
-/// Counts who is inside, and remembers the most.
+/// Counts the items inside, and remembers the maximum.
 #[derive(Default)]
 struct Crowd {
     inside: AtomicUsize,
@@ -226,7 +226,7 @@ fn no_more_items_run_at_once_than_there_are_cpus() {
     let _watchdog = watch(Some(&runtime));
     let queues = [AffinityScope::Cpu, AffinityScope::System, AffinityScope::Cache]
         .map(|scope| runtime.workqueue_builder("crowd").affinity_scope(scope).build().unwrap());
-    // Everybody has a worker, and nobody is stuck for want of one.
+    // Every item has a worker, and none is stuck for want of one.
     for queue in &queues {
         queue.spawn(|| {}).join().unwrap();
     }
@@ -251,7 +251,7 @@ fn no_more_items_run_at_once_than_there_are_cpus() {
 fn crowd_of(queues: &[Workqueue], places: usize) -> (usize, usize) {
     let crowd = Arc::new(Crowd::default());
     // Items that exist beforehand: where workers free memory, they wait for the allocator's lock, whose holder may not run because the
-    // machine is busy with others. Then somebody may take their place.
+    // machine is busy with others. Then another worker may take their place.
     let done = Arc::new(AtomicUsize::new(0));
     let works: Vec<_> = (0..3000)
         .map(|_| {

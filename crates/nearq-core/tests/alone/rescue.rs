@@ -156,7 +156,7 @@ fn without_threads(limit: &str, exhaust: impl FnOnce()) {
 
 #[test]
 fn the_users_limit_is_reached() {
-    /// A user who has nothing else running.
+    /// A user without other processes.
     const NOBODY_ELSE: u32 = 54_321;
     if part().is_none() {
         return apart(the_users_limit_is_reached);
@@ -300,7 +300,7 @@ fn idle_rescuers_cause_no_wake_ups() {
         .map(|number| runtime.workqueue_builder(format!("{number}")).rescuer().build().unwrap())
         .collect();
     join_all(queues.iter().map(|queue| queue.spawn(|| {})).collect());
-    // After the monitor's last looks.
+    // After the monitor's last checks.
     let before = common::all_asleep();
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(common::switches(), before);

@@ -1,4 +1,4 @@
-//! Shutting down: what is queued runs, nothing new is taken, no thread is left; and who is still busy is named.
+//! Shutting down: queued items run, new ones are refused, no thread is left, and busy workers are named.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -414,7 +414,7 @@ fn a_shutdown_does_not_wait_for_timers_and_sleeping_futures() {
     let _watchdog = watch(Some(&runtime));
     let queue = runtime.workqueue_builder("asleep").build().unwrap();
     let captured = Arc::new(());
-    // Later than anybody waits for the shutdown.
+    // Longer than any thread waits for the shutdown.
     let delayed: Vec<_> = (1..100)
         .map(|number| {
             let captured_clone = Arc::clone(&captured);

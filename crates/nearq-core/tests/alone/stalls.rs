@@ -1,4 +1,4 @@
-//! Stalls on Linux: where threads sleep, and who hears of it.
+//! Stalls on Linux: where threads sleep, and where that is reported.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn a_stall_names_each_thread_its_item_and_where_it_sleeps() {
             if let Some(place) = &worker.place {
                 assert!(place.contains("futex") || place.starts_with("system call"), "{place}");
             } else {
-                println!("this system does not tell where threads sleep");
+                println!("this system does not report where threads sleep");
             }
         }
         let again = receiver.recv_timeout(PATIENCE).unwrap();
@@ -64,7 +64,7 @@ fn a_stall_names_each_thread_its_item_and_where_it_sleeps() {
     });
 }
 
-/// Hears what is said through `tracing`.
+/// Collects what is reported through `tracing`.
 struct Collector(Arc<Mutex<Vec<String>>>);
 
 impl tracing::Subscriber for Collector {
@@ -97,7 +97,7 @@ impl tracing::Subscriber for Collector {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// What a process says on standard error that stalls without a callback; with somebody who hears it, or not.
+/// What a process that stalls without a callback prints on standard error, with or without a subscriber of `tracing`.
 fn stderr_of_child(part: &str) -> String {
     let output = command(a_stall_is_reported_to_tracing_or_standard_error, part).output().unwrap();
     assert!(output.status.success(), "{}", output_text(&output));
@@ -111,20 +111,20 @@ fn a_stall_is_reported_to_tracing_or_standard_error() {
         assert!(alone.contains("nearq: pool 0 (CPUs"), "{alone}");
         assert!(alone.contains("has started nothing for"), "{alone}");
         if cfg!(feature = "tracing") {
-            let reports = stderr_of_child("heard");
+            let reports = stderr_of_child("traced");
             assert!(!reports.contains("has started nothing"), "{reports}");
         }
         return;
     };
     let reports = Arc::new(Mutex::new(Vec::new()));
-    if part == "heard" {
+    if part == "traced" {
         tracing::subscriber::set_global_default(Collector(Arc::clone(&reports))).unwrap();
     }
     let runtime = Runtime::builder().thread_limit(2).stall_after(PERIOD).build().unwrap();
     stall(&runtime, || std::thread::sleep(PERIOD * 5 / 2));
     drop(runtime);
     let reports = reports.lock().unwrap();
-    if part == "heard" {
+    if part == "traced" {
         assert!(!reports.is_empty());
         let wanted = ["WARN ", "pool=0 ", "waiting=1 ", "has started nothing for", "for somebody"];
         for line in &*reports {

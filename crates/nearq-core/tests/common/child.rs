@@ -1,5 +1,5 @@
 //! Children of a test: made by the C library's `fork`; they say how they fared by their exit status. One that does not end in
-//! time is killed, and the test fails. And what every child is to be able to do.
+//! time is killed, and the test fails. And what every child must be able to do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;

@@ -107,7 +107,7 @@ pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) -
     }
 }
 
-/// One test at a time, where tests look at the whole process.
+/// One test at a time, for tests that examine the whole process.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -139,8 +139,8 @@ pub fn from_all_sides(times: usize, part: impl Fn(u64) + Sync) {
     });
 }
 
-/// Where items wait until it is opened. The test's own one, which is not a clone, opens it where it is dropped: a test that fails while items
-/// wait there ends, although the drop of their queue waits for them.
+/// Where items wait until it is opened. The test's own one, which is not a clone, opens it where it is dropped: a test that fails while
+/// items wait there ends, although the drop of their queue waits for them.
 #[derive(Default)]
 pub struct Barrier {
     open: Arc<AtomicBool>,
@@ -212,7 +212,7 @@ pub fn sleeps(thread: u64) -> bool {
 #[track_caller]
 pub fn all_asleep() -> BTreeMap<u64, u64> {
     let mut before = BTreeMap::new();
-    eventually("everybody sleeps", || {
+    eventually("all workers sleep", || {
         std::thread::sleep(Duration::from_millis(100));
         let now = switches();
         let sleep = now.keys().all(|thread| sleeps(*thread));
@@ -254,7 +254,7 @@ pub fn has_cpus(what: &str, count: usize) -> bool {
 /// The variable that says to a test which part of it to be.
 const PART: &str = "NEARQ_TEST_PART";
 
-/// Which part of a test this process is to be; none: the test itself.
+/// Which part of a test this process runs; none: the test itself.
 pub fn part() -> Option<String> {
     std::env::var(PART).ok()
 }

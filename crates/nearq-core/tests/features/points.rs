@@ -17,7 +17,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// What was said, one line each; and whether it panics at everything.
+/// What was logged, one line each; and whether it panics at every call.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>, Arc<AtomicBool>);
 

@@ -284,7 +284,7 @@ fn grandchildren() {
     uses(&queue);
 }
 
-/// A task of the parent's has no result in the child: a thread that waits for it is told.
+/// A task of the parent's has no result in the child: a thread that waits for it gets an error.
 #[test]
 fn handles_of_the_parents_tasks() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();

@@ -59,7 +59,7 @@ fn uses(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     assert!(queue.queue_delayed(work, NEVER) && work.flush_delayed().unwrap());
     runs_once("expedited");
     assert!(queue.queue_delayed(work, NEVER) && work.cancel());
-    // Cancelled while it is held back, and queued again by a node that stands in.
+    // Cancelled while it is held back, and queued again by a proxy.
     let limit = queue.max_active();
     queue.set_max_active(1).unwrap();
     let gate = Barrier::default();
@@ -132,7 +132,7 @@ fn an_item_that_was_queued_while_it_runs() {
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
-/// Held back; with a cancelled queueing before, so that another node stands in; waited for by threads; and disabled.
+/// Held back, after a cancelled queueing, so by a proxy; waited for by threads; and disabled.
 #[test]
 fn an_item_that_is_held_back() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();

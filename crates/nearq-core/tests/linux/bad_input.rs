@@ -169,7 +169,7 @@ fn the_default_scope_is_read_from_the_environment() {
             assert_eq!(queue.affinity_scope_in_words(), "default (numa)");
         }
         Some(_) => {
-            // The variable counts as not set, and that is said once (see above).
+            // The variable counts as not set, and there is one warning (see above).
             for _ in 0..2 {
                 assert_eq!(Runtime::global().default_affinity_scope(), AffinityScope::CacheShard);
             }

@@ -15,7 +15,7 @@ fn queue(max_active: usize) -> Workqueue {
     runtime.workqueue_builder("cancelling").max_active(max_active).build().unwrap()
 }
 
-/// An item that counts its runs, and blocks in each until told.
+/// An item that counts its runs, and blocks in each until it is released.
 struct Gate {
     work: Work,
     entered: Arc<AtomicU32>,
@@ -228,7 +228,7 @@ fn a_flush_waits_for_the_last_queueing_and_not_for_later_ones() {
     queue.queue(&work);
     work.flush().unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    // One that requeues itself for ever keeps nobody waiting.
+    // One that requeues itself for ever keeps no thread waiting.
     let again = Arc::clone(&queue);
     let endless = Work::new(move |work: &Work| {
         again.queue(work);
@@ -368,7 +368,7 @@ fn concurrent_queueing_cancelling_disabling_and_waiting() {
     work.cancel_sync().unwrap();
 }
 
-/// What `cancel_sync` does meanwhile is not undone by an `enable` of somebody else, which has nothing to undo.
+/// What `cancel_sync` does meanwhile is not undone by an `enable` of another thread, which has nothing to undo.
 #[test]
 fn enable_does_not_undo_cancel_sync() {
     let queue = queue(4);

@@ -155,7 +155,7 @@ fn a_delayed_item_whose_queue_is_dropped_becomes_idle_at_its_deadline() {
     drop(runtime);
     assert!(!work.is_pending());
     drop(work);
-    // By a thread that nobody waits for: the timer runs no destructor whose queue is gone.
+    // By a thread that no other waits for: the timer runs no destructor whose queue is gone.
     common::eventually("it is freed with its queue", || Arc::strong_count(&runs) == 1);
 }
 

@@ -14,7 +14,7 @@ fn queue(runtime: &Runtime, max_active: usize) -> Arc<Workqueue> {
     Arc::new(runtime.workqueue_builder("waited").max_active(max_active).build().unwrap())
 }
 
-/// An item that ends when it is told to.
+/// An item that ends when a test lets it.
 fn gated(queue: &Workqueue) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel::<()>();
     queue.spawn(move || gate.recv().is_err());
@@ -209,7 +209,7 @@ fn a_future_that_is_dropped_leaves_nothing_behind() {
         assert!(pin!(&mut drained).poll(&mut Context::from_waker(waker)).is_pending());
         assert!(queue.try_spawn(|| ()).is_err());
     }
-    assert!(queue.try_spawn(|| ()).is_ok(), "nobody drains any more");
+    assert!(queue.try_spawn(|| ()).is_ok(), "no thread drains any more");
     drop(open);
     queue.flush().unwrap();
 }

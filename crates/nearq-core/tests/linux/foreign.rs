@@ -1,5 +1,5 @@
-//! Foreign code where the runtime calls it: destructors, hooks, panic payloads, closures that change a queue. What it does, and how long that
-//! takes, is nobody's concern but its own: nothing else waits for it, and the runtime does not lose count where it panics.
+//! Foreign code where the runtime calls it: destructors, hooks, panic payloads, closures that change a queue. What it does, and how long
+//! that takes, affects nothing else: nothing waits for it, and the runtime does not lose count where it panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::process::Command;
@@ -62,7 +62,7 @@ fn busy(queue: &Workqueue) -> Barrier {
         let (barrier, entered) = (barrier.clone(), Arc::clone(&entered));
         drop(queue.spawn(move || {
             entered.fetch_add(1, Ordering::SeqCst);
-            // Computes, so that nobody takes its place.
+            // Computes, so that no other worker takes its place.
             while !barrier.is_open() {
                 std::hint::spin_loop();
             }
@@ -94,7 +94,7 @@ fn a_cancelled_item_on_a_list_is_freed_with_its_last_handle() {
     for times in 0..3 {
         let (work, dropped) = item_with_drop_log();
         assert!(queue.queue(&work) && work.cancel());
-        // By nodes that stand in for the first one.
+        // By proxies of the first one.
         for _ in 0..times {
             assert!(queue.queue(&work) && work.cancel());
         }
@@ -471,6 +471,6 @@ fn a_delayed_item_without_a_queue_delays_no_other_deadline() {
     let (sender, runs) = mpsc::channel();
     let other = Work::new(move |_: &Work| sender.send(()).unwrap());
     assert!(queue.queue_delayed(&other, Duration::from_millis(50)));
-    runs.recv_timeout(Duration::from_secs(30)).expect("the timer waits for nobody");
+    runs.recv_timeout(Duration::from_secs(30)).expect("the timer waits for no thread");
     drop(end);
 }

@@ -27,7 +27,7 @@ fn narrow(runtime: &Runtime) -> Workqueue {
     narrow.affinity_scope(AffinityScope::System).build().unwrap()
 }
 
-/// What somebody waits for.
+/// What a future waits for.
 #[derive(Clone, Default)]
 struct Signal(Arc<(AtomicBool, Mutex<Option<Waker>>)>);
 
@@ -461,7 +461,7 @@ fn chain(queue: Workqueue, length: u32, kind: Chain) -> (Next, Arc<AtomicU32>) {
             if current.over.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
         })));
     }
-    // The last one wakes nobody.
+    // The last one wakes no other.
     *slot.waker.lock().unwrap() = Some(Waker::noop().clone());
     queue.flush().unwrap();
     drop(queue);

@@ -186,7 +186,7 @@ fn a_delay_armed_during_the_drop_is_soon_discarded() {
     }
 }
 
-/// What a service looks like: its queue and its set in one struct, which moves to another thread.
+/// The form of a service: its queue and its set in one struct, which moves to another thread.
 #[test]
 fn a_struct_can_hold_a_queue_and_its_join_set() {
     struct Service {

@@ -366,7 +366,7 @@ fn a_set_that_has_returned_all_members_holds_no_waker() {
     assert_eq!(Arc::strong_count(&counted), 1);
 }
 
-/// What nobody can wake, join or cancel any more is dropped, also where it has a set.
+/// A future that can no longer be woken, joined or cancelled is dropped, even if it owns a set.
 #[test]
 fn a_future_that_can_never_be_woken_is_dropped_with_its_set() {
     struct NotifyDrop(mpsc::Sender<()>);

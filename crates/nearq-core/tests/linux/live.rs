@@ -247,7 +247,7 @@ fn strict_workers_never_leave_their_pod() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert_eq!(wrong.load(Ordering::Relaxed), 0, "looks outside the pod");
+    assert_eq!(wrong.load(Ordering::Relaxed), 0, "checks outside the pod");
     assert!(works.iter().all(|(_, _, runs)| runs.load(Ordering::Relaxed) > 0));
 }
 

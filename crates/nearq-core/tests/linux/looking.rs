@@ -55,7 +55,7 @@ fn held_back_items_are_listed_and_cancelled_items_are_not() {
     for work in &works[..4] {
         assert!(work.cancel());
     }
-    // One that is queued again goes by a node that stands in for its own.
+    // An item that is queued again goes by a proxy of its own node.
     assert!(queue.queue(&works[0]));
     let waiting = runtime.waiting();
     let rows = &waiting.items;
@@ -80,7 +80,7 @@ fn waiting_items_are_listed_with_their_wait_time() {
     std::thread::sleep(Duration::from_millis(5));
     let waiting = runtime.waiting();
     let rows = &waiting.items;
-    assert!(waiting.truncated, "no more than 512 are looked at");
+    assert!(waiting.truncated, "at most 512 are examined");
     let [row] = &rows[..] else { panic!("{rows:?}") };
     assert_eq!((row.count, row.inactive, row.queue.name.as_str()), (512, false, "second"));
     assert!(row.oldest.unwrap() >= Duration::from_millis(5));

@@ -55,7 +55,7 @@ fn checking_an_unchanged_machine_does_not_read_all_of_it() {
     let Some(before) = reads() else {
         let why = "the kernel counts no reads (/proc/thread-self/io)";
         return skipped(
-            "what a look at the machine reads",
+            "what a check of the machine reads",
             why,
             "a kernel with CONFIG_TASK_IO_ACCOUNTING",
         );
@@ -152,7 +152,7 @@ fn a_shrinking_and_growing_affinity_is_followed() {
         for _ in 0..4 {
             sender.send(read_from_child(&mut lines)).unwrap();
         }
-        // The rest, so that nobody writes into a closed pipe.
+        // The rest, so that the child does not write into a closed pipe.
         lines.for_each(drop);
     });
     let next = || receiver.recv_timeout(common::PATIENCE).expect("the child answers");
@@ -175,7 +175,7 @@ fn a_shrinking_and_growing_affinity_is_followed() {
     reader.join().unwrap();
 }
 
-/// The child: follows what it is told, and says how long it took.
+/// The child: follows its instructions, and prints how long it took.
 fn follow() {
     let runtime = Runtime::builder().build().unwrap();
     let (queue, strict) = (
@@ -194,7 +194,7 @@ fn follow() {
             break;
         }
         let wanted: CpuSet = line.parse().unwrap();
-        // The monitor tells one queue after the other.
+        // The monitor updates one queue after the other.
         let time = work_until(&queue, "the mask follows", || {
             queue.effective_cpumask() == wanted && strict.effective_cpumask() == wanted
         });

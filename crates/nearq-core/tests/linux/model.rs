@@ -154,7 +154,7 @@ fn renewed() -> Arc<Workqueue> {
     Arc::new(runtime().workqueue_builder("model").build().unwrap())
 }
 
-/// Waits until nobody else has the queue, and drops it.
+/// Waits until no other thread has the queue, and drops it.
 fn put_away(mut queue: Arc<Workqueue>) {
     common::eventually("an item that has the queue ends", || Arc::strong_count(&queue) == 1);
     while let Err(shared) = Arc::try_unwrap(queue) {

@@ -26,7 +26,7 @@ struct Priority {
     slice: Duration,
 }
 
-/// What is told of a thread of this process.
+/// The priority of a thread of this process.
 fn priority_of(thread: u64) -> Option<Priority> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     // The name may hold anything; what follows it are numbers. The first of them is field 3.
@@ -51,17 +51,17 @@ fn priority_of(thread: u64) -> Option<Priority> {
     Some(Priority { nice, idle: policy == libc::SCHED_IDLE, slice })
 }
 
-/// What is told of the caller.
+/// The priority of the caller.
 fn own_priority() -> Priority {
     priority_of(Linux::thread_id(Linux::current_thread())).expect("the caller is alive")
 }
 
-/// What is told of a worker of the queue.
+/// The priority of a worker of the queue.
 fn worker_of(queue: &Workqueue) -> Priority {
     queue.spawn(own_priority).join().expect("no panic")
 }
 
-/// What is told of the first worker of `second`, which is started by an item of `first`.
+/// The priority of the first worker of `second`, which is started by an item of `first`.
 fn started_by(first: &Workqueue, second: &Workqueue) -> Priority {
     let (sender, receiver) = mpsc::channel();
     first.scope(|scope| {
@@ -131,7 +131,7 @@ fn high_priority_is_nice_minus_20() {
         let kind = if per_cpu { QueueKind::PerCpu } else { QueueKind::Unbound };
         let queue = build(runtime.workqueue_builder("urgent").kind(kind).highpri());
         assert_eq!((queue.attributes().nice, queue.attributes().time_slice), (-20, None));
-        assert_eq!(queue.effective_nice(), -20, "a try tells");
+        assert_eq!(queue.effective_nice(), -20, "an attempt shows it");
         assert_eq!(own_priority(), before, "which leaves the caller as it was");
         assert_eq!(worker_of(&queue), like_caller(-20, None));
         assert_eq!(queue.effective_nice(), -20);
@@ -298,7 +298,7 @@ fn the_system_queue_has_no_threads_before_it_is_used() {
     let queue = system::highpri();
     assert_eq!((queue.name(), queue.is_per_cpu()), ("events_highpri", true));
     assert_eq!((queue.attributes().nice, queue.max_active()), (-20, 1024));
-    // What is made, asked and changed starts nobody.
+    // Creating, reading and changing a queue starts no thread.
     let _ = queue.effective_nice();
     let other = Workqueue::builder("other").per_cpu().build().unwrap();
     other.spawn(|| ()).join().unwrap();
@@ -337,12 +337,12 @@ fn give_up(limit: u64) -> bool {
     if unsafe { libc::setrlimit(libc::RLIMIT_NICE, &raw const wanted) } != 0 {
         let why = format!("RLIMIT_NICE may not be set to {limit}");
         let how = format!("run the tests with RLIMIT_NICE of {limit} or more");
-        skipped("what is said of refused nice values", why, &how);
+        skipped("the warning of refused nice values", why, &how);
         return false;
     }
     // SAFETY: no arguments; it changes nothing.
     let root = unsafe { libc::geteuid() } == 0;
-    // SAFETY: a number; it changes who this process is, which nothing here relies on.
+    // SAFETY: a number; it changes the user of this process, which nothing here relies on.
     let given_up = !root || unsafe { libc::setuid(65_534) } == 0;
     assert!(given_up, "{}", std::io::Error::last_os_error());
     assert_eq!(Linux::attainable_nice(-20), (20 - limit as i32).min(own_priority().nice));

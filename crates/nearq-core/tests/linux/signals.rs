@@ -73,7 +73,7 @@ fn the_timers_thread_has_the_mask_of_the_thread_that_built_the_runtime() {
 #[test]
 fn workers_have_the_mask_of_the_thread_that_built_the_runtime() {
     let (sender, receiver) = mpsc::channel();
-    // In a thread of its own, whose mask nobody else inherits.
+    // In a thread of its own, whose mask no other thread inherits.
     std::thread::spawn(move || {
         // SAFETY: validity: an all-zero set is an empty one. Aliasing and thread: a local value.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };

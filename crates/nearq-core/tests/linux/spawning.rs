@@ -89,7 +89,7 @@ fn a_panic_reaches_the_joiner_with_its_message() {
     let panic = block_on(queue.spawn(|| -> u32 { std::panic::panic_any(7_u8) })).unwrap_err();
     assert_eq!(panic.message(), None);
     assert_eq!(*panic.into_panic().unwrap().into_payload().downcast::<u8>().unwrap(), 7);
-    drop(queue.spawn(|| panic!("on purpose, and nobody asks")));
+    drop(queue.spawn(|| panic!("on purpose, and no thread joins it")));
     for _ in 0..100 {
         assert_eq!(queue.spawn(|| 3).join().unwrap(), 3, "the workers live on");
     }
@@ -114,7 +114,7 @@ fn a_result_that_panics_when_dropped_does_not_end_a_worker() {
     let queue = narrow(&runtime);
     let _watchdog = watch(Some(&runtime));
     let drops = Arc::new(AtomicU32::new(0));
-    // A result that nobody takes.
+    // A result that no thread takes.
     let bomb = Bomb(Arc::clone(&drops));
     let (sender, gate) = mpsc::channel::<()>();
     let handle = queue.spawn(move || {
@@ -266,7 +266,7 @@ fn a_panic_leaves_a_scope_after_all_closures_have_ended() {
             });
         }))
         .unwrap_err();
-        assert_eq!(ended.load(Ordering::Relaxed), 20, "nobody still borrows");
+        assert_eq!(ended.load(Ordering::Relaxed), 20, "no closure borrows any more");
         let expected =
             if own { "on purpose: the scope's function" } else { "on purpose: a closure" };
         assert_eq!(message(panic), expected);
@@ -347,7 +347,7 @@ fn a_join_error_converts_to_a_boxed_error() {
     assert_eq!(fails(&queue).unwrap_err().to_string(), "the closure panicked: as the test wants");
 }
 
-/// What would wait for itself, or for one that waits for it, is told so, as by `Work::flush`.
+/// A task that would wait for itself, or for one that waits for it, gets an error, as from `Work::flush`.
 #[test]
 fn joining_a_task_that_the_joiner_prevents_from_starting_is_an_error() {
     let runtime = runtime();

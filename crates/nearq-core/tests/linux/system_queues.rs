@@ -40,7 +40,7 @@ fn an_item_runs_on_the_named_cpu_in_that_cpus_worker() {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             let field = |name: &str| {
                 let line = status.lines().find_map(|line| line.strip_prefix(name));
-                line.expect("the kernel tells it").trim().to_owned()
+                line.expect("the kernel reports it").trim().to_owned()
             };
             sender.send((field("Name:"), field("Cpus_allowed_list:"))).unwrap();
         });

@@ -1,4 +1,4 @@
-//! Those who look on while items are queued and run: how long they wait and run, and what happens one by one.
+//! Readers that observe how items are queued and run: how long they wait and run, and each event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -48,7 +48,7 @@ fn items_are_timed_while_there_is_a_reader() {
     drop(timing);
     before.spawn(|| ()).join().unwrap();
     before.flush().unwrap();
-    assert_eq!(samples(&before), (10, 10), "nobody looks any more");
+    assert_eq!(samples(&before), (10, 10), "there is no reader any more");
     assert!(!runtime.is_observed());
 }
 
@@ -62,7 +62,7 @@ fn an_item_queued_before_timing_began_is_no_sample() {
     queue.flush().unwrap();
     assert_eq!(samples(&queue), (1, 1));
     drop(timing);
-    // It still has its stamp, and is queued while nobody looks.
+    // It still has its stamp, and is queued without a reader.
     queue.set_max_active(1).unwrap();
     let (go, wait) = mpsc::channel::<()>();
     let holder = queue.spawn(move || wait.recv().unwrap());
@@ -145,7 +145,7 @@ fn events_lost_to_a_full_buffer_are_counted() {
     let runtime = runtime();
     let queue = queue(&runtime, "many");
     let mut tracer = runtime.trace(None, 1);
-    // 20,000 items a second at most are told: some seconds' worth.
+    // At most 20,000 items a second are reported: some seconds' worth.
     let end = std::time::Instant::now() + Duration::from_mins(1);
     while tracer.dropped() == 0 && std::time::Instant::now() < end {
         // More than a tracer keeps.

@@ -1,5 +1,5 @@
-//! Foreign code in places where it is not expected: destructors of thread-locals, hooks of workers that are to go, wakes and deadlines, that
-//! wait or have the last handle of something.
+//! Foreign code in places where it is not expected: destructors of thread-locals, hooks of workers that are to go, wakes and deadlines,
+//! that wait or have the last handle of something.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -166,7 +166,7 @@ fn a_stop_hook_may_wait_for_items_that_its_exit_admits() {
     receiver.recv_timeout(PATIENCE).expect("the other pool has a worker");
 }
 
-/// Nothing was ever queued on the queue; but its limit was changed, or it was drained, and no worker has come to look after that.
+/// Nothing was ever queued on the queue; but its limit was changed, or it was drained, and no worker has come since.
 #[test]
 fn the_drop_of_an_empty_queue_does_not_wait_for_a_worker() {
     let runtime = Runtime::builder().thread_limit(1).build().unwrap();
@@ -286,7 +286,7 @@ fn a_worker_with_a_long_spin_time_exits_with_its_runtime() {
         runtime.shutdown(PATIENCE).unwrap();
         sender.send(()).unwrap();
     });
-    receiver.recv_timeout(PATIENCE).expect("it looks whether it is to end");
+    receiver.recv_timeout(PATIENCE).expect("it checks whether it should end");
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Where /proc is not mounted nobody can tell what threads do: the hint still works, something starts every 10 ms, and the person who runs
-//! the program is told once.
+//! Without /proc it is unknown what threads do: the hint still works, something starts every 10 ms, and there is one warning.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -39,7 +38,8 @@ fn detection_degrades_to_hints_with_one_warning() {
     assert!(stderr.contains("/proc"), "{stderr}");
 }
 
-/// Items that wait for each other, asleep: more than there are CPUs, and one more, that would run at once if nobody could tell.
+/// Items that wait for each other, asleep: more than there are CPUs, and one more, that would run at once if the states of threads were
+/// unknown.
 fn meet(queue: &Workqueue) {
     let all = queue.runtime().parallelism() + 16;
     let (gate, entered) = (Gate::default(), Arc::new(AtomicUsize::new(0)));

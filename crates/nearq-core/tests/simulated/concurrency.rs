@@ -79,9 +79,9 @@ fn another_worker_starts_within_milliseconds_when_all_sleep() {
         let (latencies, accesses) =
             simulate_counted(machine, 1, move || replaced_after(cpus, 20, false));
         println!("{machine}: {latencies:?}, {accesses} accesses");
-        // Who could help looks once, not all the time.
+        // A worker that could help checks once, not all the time.
         assert!(accesses < 1_000_000, "{accesses} accesses while all sleep");
-        // A look, at most, and a wake-up.
+        // One check, at most, and a wake-up.
         assert!(latencies.iter().all(|latency| *latency < us(3_500)), "{latencies:?}");
     }
 }
@@ -139,7 +139,7 @@ fn no_more_items_run_than_there_are_cpus_after_sleepers_wake() {
         let queue = runtime.workqueue_builder("mixed").build().unwrap();
         mixed(&runtime, &queue, 2, false);
         let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        // Long enough for the surplus to go, two looks for each.
+        // Long enough for the surplus to go, two checks for each.
         let items: Vec<_> = (0..4_000)
             .map(|number| {
                 let (now, most) = (Arc::clone(&now), Arc::clone(&most));
@@ -179,7 +179,7 @@ fn workers_that_wait_for_a_cpu_are_not_replaced() {
         others.into_iter().for_each(Sim::join);
         most
     });
-    // By the rule that something starts every 10 ms there may be some more than CPUs, but not one for each look.
+    // By the rule that something starts every 10 ms there may be some more than CPUs, but not one for each check.
     assert!(threads <= 6, "{threads} threads");
 }
 
@@ -380,7 +380,7 @@ fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration
     })
 }
 
-/// Nobody is ever out of work there, so nobody looks into the batch of the worker that has the long item.
+/// No worker is ever out of work there, so none checks the batch of the worker that has the long item.
 #[test]
 fn items_behind_a_long_item_in_a_batch_do_not_wait_for_it() {
     let asleep = behind_a_long_item(|_| Sim::sleep(us(1_000_000)));
@@ -390,8 +390,8 @@ fn items_behind_a_long_item_in_a_batch_do_not_wait_for_it() {
     assert!(asleep < us(50_000) && computing < us(50_000), "{asleep:?}, {computing:?}");
 }
 
-/// Has `count` items wait for each other, as `wait` does, on a machine of two CPUs that may hide what threads do. How long it takes until all
-/// have met; for the second time, after all has been quiet for a while with as many waiting.
+/// Has `count` items wait for each other, as `wait` does, on a machine of two CPUs that may hide what threads do. How long it takes until
+/// all have met; for the second time, after all has been quiet for a while with as many waiting.
 fn meet(seed: u64, hidden: bool, count: u32, wait: fn(Duration)) -> [Duration; 2] {
     let machine = Topology::from_synthetic("l3:1 core:2 pu:1").expect("well formed");
     let mut faults = Faults::NONE;

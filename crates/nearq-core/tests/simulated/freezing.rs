@@ -167,8 +167,8 @@ fn two_threads_freeze_and_one_thaws() {
     outcome.expect();
 }
 
-/// An item waits for what the frost holds back, until another thread thaws. Where the limit would hold it back afterwards as well, the item
-/// is told.
+/// An item waits for items that are frozen, until another thread thaws. If the limit would hold them back afterwards as well, the item gets
+/// an error.
 #[test]
 fn an_item_may_wait_for_items_that_a_thaw_admits() {
     let waits: [fn(&Workqueue<Sim>) -> bool; 3] = [

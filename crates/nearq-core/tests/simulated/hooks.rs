@@ -1,4 +1,4 @@
-//! Hooks that take long, on simulated machines: they hold up nobody but the worker that is in one, and no crowd of threads is started
+//! Hooks that take long, on simulated machines: they hold up only the worker that is in one, and no crowd of threads is started
 //! for that.
 
 #![allow(
@@ -83,7 +83,7 @@ fn another_worker_is_started_while_the_first_is_in_its_start_hook() {
             let queue = queue(&runtime);
             (one_item(&queue), one_item(&queue), runtime.thread_count())
         });
-        // The monitor looks after half a millisecond first, and every three.
+        // The monitor first checks after half a millisecond, then every three.
         assert!(first < ms(5) && second < ms(5), "{machine}: {first:?}, {second:?}");
         assert!(threads <= 4, "{machine}: {threads} threads");
     }

@@ -20,7 +20,7 @@ use proptest::prelude::*;
 /// One call.
 #[derive(Clone, Debug)]
 enum Call {
-    /// An item is queued for a CPU. It runs until it is told to end.
+    /// An item is queued for a CPU. It runs until the test ends it.
     Queue(usize),
     /// One of a CPU's domain ends, if one runs.
     End(usize),
@@ -149,7 +149,7 @@ fn run(
     calls: &[Call],
 ) -> Result<(), String> {
     let builder = runtime.workqueue_builder("modelled").affinity_scope(scope).helping(false);
-    // Dropped at the end only: items that nobody ends would be waited for.
+    // Dropped at the end only: the drop would wait for items that are never ended.
     let queue = ManuallyDrop::new(builder.max_active(max_active).build().expect("can be done"));
     let mut model = Model {
         scope,
@@ -259,7 +259,7 @@ fn a_min_active_above_the_limit_is_refused_with_the_allowed_range() {
     outcome.expect();
 }
 
-/// An item that is told of a member that it cannot be waited for raises the limit, and waits for the others.
+/// An item that gets `Deadlock` for a member raises the limit, and waits for the others.
 #[test]
 fn a_set_can_be_joined_once_max_active_is_raised() {
     let machine = Topology::from_synthetic("core:2").expect("well formed");

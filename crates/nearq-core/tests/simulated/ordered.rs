@@ -179,7 +179,8 @@ fn an_ordered_queue_has_no_limit_to_set() {
     outcome.expect();
 }
 
-/// An item that joins members which can only start after it is told so of one after the other. That does not look at all of them each time.
+/// An item that joins members which can only start after it gets an error for one after the other. That does not visit all of them each
+/// time.
 #[test]
 fn rejecting_all_members_of_a_set_takes_linear_time() {
     let accesses = |members: u64| {

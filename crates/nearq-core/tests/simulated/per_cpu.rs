@@ -50,7 +50,7 @@ fn items_run_on_the_named_cpu_or_the_queueing_cpu() {
                 let (queue, seen) = (Arc::clone(&queue), Arc::clone(&seen));
                 let main = move || {
                     for round in 0..20 {
-                        // Two at a time: nobody may come from another CPU to help.
+                        // Two at a time: no worker of another CPU may help.
                         let other = (cpu + round) % 16;
                         assert!(queue.queue(&witness(&seen, cpu)));
                         assert!(queue.queue_on(other, &witness(&seen, other)).unwrap());
@@ -212,7 +212,7 @@ fn items_of_an_offline_cpu_run_elsewhere_until_it_is_back() {
             Sim::set_online(3, true).unwrap();
             runtime.refresh();
             ran(|cpu| cpu == 3);
-            // Nobody has told the runtime.
+            // The runtime has not been notified.
             Sim::set_online(3, false).unwrap();
             ran(|cpu| cpu < 3);
             Sim::set_online(3, true).unwrap();
@@ -246,7 +246,7 @@ fn items_of_a_forbidden_cpu_run_on_other_cpus() {
     outcome.expect();
 }
 
-/// A flush of a busy queue makes a pwq for each CPU. It does not look at all pwqs for each of them.
+/// A flush of a busy queue makes a pwq for each CPU. It does not visit all pwqs for each of them.
 #[test]
 fn a_flush_takes_linear_time_in_the_number_of_cpus() {
     const CPUS: usize = 256;

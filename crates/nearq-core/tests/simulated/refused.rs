@@ -99,8 +99,8 @@ fn the_drop_of_a_queue_returns_without_threads() {
     });
 }
 
-/// A delayed item runs although the timer's thread is refused for a second and nobody waits. Other threads of the runtime: workers, which
-/// end after so long without work, and the monitor.
+/// A delayed item runs although the timer's thread is refused for a second and no thread waits. Other threads of the runtime: workers,
+/// which end after so long without work, and the monitor.
 fn runs_unwaited(idle_timeout: Duration) {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let simulation = Simulation::new(machine, 1).time_limit(Duration::from_secs(100));
@@ -108,7 +108,7 @@ fn runs_unwaited(idle_timeout: Duration) {
         let builder = Runtime::<Sim>::builder_in().idle_timeout(idle_timeout);
         let runtime = builder.build().expect("the machine is known");
         let queue = runtime.workqueue_builder("unwaited").build().expect("can be done");
-        // More than there are CPUs, and all of them sleep: the monitor looks after those that wait.
+        // More than there are CPUs, and all of them sleep: the monitor starts workers for the waiting ones.
         let sleepers: Vec<_> =
             (0..8).map(|_| queue.spawn(|| Sim::sleep(Duration::from_millis(5)))).collect();
         for sleeper in sleepers {

@@ -1,4 +1,5 @@
-//! Queues of several scopes on one simulated machine, alone and beside other programs: no more workers run at once than there are CPUs.
+//! Queues of several scopes on one simulated machine, alone and beside other programs: at most as many workers run at once as there are
+//! CPUs.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,7 +16,7 @@ fn machine() -> Topology {
     Topology::from_synthetic("pack:2 l3:4 core:8").expect("well formed")
 }
 
-/// All threads have ended, and nobody had anything to complain about.
+/// All threads have ended, and nothing was reported.
 fn expect<R>(outcome: Outcome<R>, seed: u64) -> R {
     assert!(outcome.panics.is_empty(), "seed {seed}: {}", outcome.report());
     let report = outcome.report();
@@ -25,19 +25,19 @@ fn expect<R>(outcome: Outcome<R>, seed: u64) -> R {
 
 /// A token that a ring of futures hands around.
 struct Ring {
-    /// Whose turn it is, all in all; and who waits for it, by number.
+    /// The number of the current turn, and the futures that wait for theirs, by number.
     turn: Mutex<(usize, Vec<Option<Waker>>), Sim>,
 }
 
 impl Ring {
     /// Waits for the `at`-th turn of all. False if it is not yet that far.
-    fn look(&self, number: usize, at: usize, waker: &Waker) -> bool {
+    fn poll_turn(&self, number: usize, at: usize, waker: &Waker) -> bool {
         let mut turn = self.turn.lock();
-        let there = turn.0 >= at;
-        if !there {
+        let reached = turn.0 >= at;
+        if !reached {
             turn.1[number] = Some(waker.clone());
         }
-        there
+        reached
     }
 
     /// The next one's turn.
@@ -73,7 +73,7 @@ fn ring(seed: u64, schedule: Schedule, scope: AffinityScope, max_active: usize) 
                 set.spawn_future(poll_fn(move |context| {
                     polls += 1;
                     compute(Duration::from_nanos(300));
-                    while ring.look(number, round * FUTURES + number, context.waker()) {
+                    while ring.poll_turn(number, round * FUTURES + number, context.waker()) {
                         round += 1;
                         ring.pass(number);
                         if round == ROUNDS {
@@ -83,7 +83,7 @@ fn ring(seed: u64, schedule: Schedule, scope: AffinityScope, max_active: usize) 
                     Poll::Pending
                 }));
             }
-            // And others, which wake everybody for nothing.
+            // And others, which wake all for nothing.
             let noise: Vec<_> = (0..3)
                 .map(|_| {
                     let ring = Arc::clone(&ring);
@@ -165,7 +165,7 @@ fn dropped(seed: u64) -> (u32, u32) {
                     let main = move || {
                         Sim::sleep(Duration::from_micros(5 * number));
                         *open.lock() = true;
-                        // Those that were pushed before it was open are all here, or will look at it.
+                        // Those that were pushed before it was open are all here, or will check it.
                         for _ in 0..20 {
                             let taken = core::mem::take(&mut *wakers.lock());
                             taken.into_iter().for_each(Waker::wake);

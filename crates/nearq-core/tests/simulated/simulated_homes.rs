@@ -179,7 +179,7 @@ fn helpers_take_items_without_a_home_from_pools_with_homed_items() {
         let spread = nodes.lock().iter().filter(|node| **node == 1).count();
         (spread, Sim::now() - begin)
     });
-    assert!(spread >= 3, "{spread} of four that anybody may take ran on the idle node");
+    assert!(spread >= 3, "{spread} of four that any worker may take ran on the idle node");
     assert!(took < Duration::from_millis(24), "{took:?}");
 }
 

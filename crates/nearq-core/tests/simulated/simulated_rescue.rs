@@ -53,7 +53,7 @@ fn counted(queue: &Workqueue<Sim>) -> (u64, u64, u64) {
     (sum(|row| row.mayday), sum(|row| row.rescued), sum(|row| row.completed))
 }
 
-/// The result, where all threads have ended and nothing was said.
+/// The result, if all threads have ended and there was no warning.
 fn check<T>(outcome: Outcome<T>) -> T {
     assert!(outcome.result.is_some() && outcome.panics.is_empty(), "{}", outcome.report());
     assert!(outcome.unfinished.len() <= 1, "threads are left: {}", outcome.report());
@@ -328,7 +328,7 @@ fn a_rescued_item_behaves_like_any_other_item() {
         let panicked = first.spawn(|| panic!("as it should"));
         let panicked: Result<(), _> = panicked.join();
         panicked.expect_err("it panicked");
-        // A scope runs in its place what nobody starts.
+        // A scope itself runs what no worker starts.
         let inner = Arc::clone(&first);
         let sum = first.spawn(move || {
             let mut parts = [0; 4];

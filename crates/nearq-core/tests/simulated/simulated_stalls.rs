@@ -1,4 +1,4 @@
-//! Stalls on simulated machines: when they are reported, to whom, and what is said.
+//! Stalls on simulated machines: when and where they are reported, and the text.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use nearq_topology::Topology;
 type Reports = Arc<Mutex<Vec<(Instant, Stall)>, Sim>>;
 
 const PERIOD: Duration = Duration::from_millis(50);
-/// The monitor looks every 10 ms where nothing moves for long.
+/// The monitor checks every 10 ms if nothing moves for long.
 const LATE: Duration = Duration::from_millis(12);
 
 fn simulation(seed: u64) -> Simulation {
@@ -58,7 +58,11 @@ fn a_stall_is_reported_once_per_period() {
             let reports = core::mem::take(&mut *reports.lock());
             (begin, reports)
         });
-        assert!(outcome.warnings.is_empty(), "who is told says it himself: {:?}", outcome.warnings);
+        assert!(
+            outcome.warnings.is_empty(),
+            "the callback replaces the warning: {:?}",
+            outcome.warnings
+        );
         let (begin, reports) = outcome.expect();
         assert_eq!(reports.len(), 5, "seed {seed}: {reports:?}");
         for (count, (at, stall)) in (1..).zip(&reports) {

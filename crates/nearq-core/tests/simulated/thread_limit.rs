@@ -91,7 +91,7 @@ fn the_first_busy_worker_to_go_to_sleep_is_retired() {
             let begin = Sim::now();
             let busy = [40, 60].map(|time| queues[0].spawn(move || Sim::sleep(ms(time))));
             Sim::sleep(ms(5));
-            // They stand in the line, each for a worker of its own; the first place comes after 40 ms.
+            // They queue up, each for a worker of its own; the first place comes after 40 ms.
             let rest: Vec<_> =
                 queues[1..].iter().map(|queue| queue.spawn(move || Sim::now() - begin)).collect();
             let each: Vec<_> =

@@ -36,7 +36,7 @@ fn a_changed_queue_keeps_threads_only_for_its_last_attributes() {
         for number in 0..500 {
             queue.set_time_slice(slice(number)).expect("there is such a slice");
             queue.spawn(|| {}).join().expect("no panic");
-            // As often as a program might that looks for the best one.
+            // As often as a program that searches for the best one might.
             Sim::sleep(Duration::from_millis(10));
             most = most.max(runtime.thread_count());
         }

@@ -1,10 +1,10 @@
-//! Being told when a thread ends, without needing memory for it.
+//! A callback when a thread ends, without needing memory for it.
 //!
 //! This uses a key of the C library's thread-specific data, not a thread-local value with a destructor: to note such a
 //! destructor the C library allocates, and the thread that takes a mutex may be inside the allocator. A key that is one of the
 //! first 32 of the program needs no memory, in the GNU C library as in others; a program that has more keys than that should call
-//! [`call_at_thread_end`] for the first time where it may allocate. Destructors of keys also run later than those of thread-local values, so
-//! those destructors still find the thread as it was.
+//! [`call_at_thread_end`] for the first time where it may allocate. Destructors of keys also run later than those of thread-local values,
+//! so those destructors still find the thread as it was.
 //!
 //! # The key
 //! One for the process, made by the first thread that asks. `KEY` is [`UNKNOWN`] before, [`NONE`] if the C library has no

@@ -1,8 +1,8 @@
 //! This machine, and what stands in for it if it cannot be read.
 //!
-//! If `/sys` cannot be read (not mounted, no file descriptors, a filter on system calls), the kernel still tells a process on which CPUs it
-//! may run. These CPUs, under one cache on one node, then stand in for the machine, so that any work can run on any of them. The stand-in
-//! is marked as not whole ([`Topology::is_whole`]), one warning reports it, and each later look tries to read the machine again.
+//! If `/sys` cannot be read (not mounted, no file descriptors, a filter on system calls), the kernel still reports to a process on which
+//! CPUs it may run. These CPUs, under one cache on one node, then stand in for the machine, so that any work can run on any of them. The
+//! stand-in is marked as not whole ([`Topology::is_whole`]), one warning reports it, and each later check tries to read the machine again.
 //!
 //! If the kernel does not answer either (a filter on system calls), `/proc/self/status` is read. Without that, the process counts as one
 //! that may use all CPUs that are online and in its cpuset; and without `/sys` as well, as one with as many CPUs as the C library finds.
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((topology.possible(), limits.effective()), (&cpus("2-4"), cpus("2-4")));
         assert_eq!((topology.nodes().len(), topology.llcs().len()), (1, 1));
         assert!(!topology.is_whole());
-        let warning = topology.warning().expect("it is said");
+        let warning = topology.warning().expect("there is a warning");
         assert!(warning.starts_with("/nonexistent: No such file or directory"), "{warning}");
         // It remains a stand-in, and follows the affinity.
         let check = |affinity| check_below(nowhere, topology, limits, affinity).unwrap();

@@ -66,9 +66,9 @@ use crate::{
 ///   kernel's own balancing between nodes on.
 /// - **A machine that cannot be read** (no `/sys`, no file descriptors, a filter on system calls): the CPUs that the process may use stand
 ///   in for it, on one node. One warning says what could not be read, with the path and the error; this also holds for a machine that could
-///   be read only in part. Each look tries to read the machine again.
-/// - **A [look](Placement::look_again)** reads a dozen files, however large the machine is: those of the control group, and the lists of
-///   the CPUs and nodes that are online. [`Topology::reread`] says what it does not see.
+///   be read only in part. Each check tries to read the machine again.
+/// - **A [later check](Placement::look_again)** reads a dozen files, however large the machine is: those of the control group, and the
+///   lists of the CPUs and nodes that are online. [`Topology::reread`] says what it does not see.
 /// - **Forks** are those that the C library's `fork` makes, also for `Command` with a `pre_exec`; not `vfork`,
 ///   `posix_spawn` (what `Command` uses without one) or `clone` called by hand.
 /// - **Settings** are environment variables; what is not Unicode in them is replaced by U+FFFD.
@@ -458,7 +458,7 @@ fn by_clock(deadline: Instant) -> (libc::clockid_t, u64) {
 fn waited(outcome: Result<(), Errno>) -> Wait {
     match outcome {
         // Woken; perhaps for no reason: by a thread that meant what was at this address before, or (EINTR)
-        // because a signal handler ran. The caller looks at its word and waits again.
+        // because a signal handler ran. The caller checks its word and waits again.
         Ok(()) | Err(Errno::INTR) => Wait::Woken,
         // The kernel found another value, under the lock that wakers take too.
         Err(Errno::AGAIN) => Wait::Changed,

@@ -89,7 +89,7 @@ mod tests {
             Ok(lives) => assert_eq!((lives, Linux::peer_lives(&socket).unwrap()), (false, true)),
             Err(_) => crate::skipped::skipped(
                 "a socket whose process has ended",
-                "this kernel does not tell",
+                "this kernel does not report it",
                 "Linux 6.5 or newer",
             ),
         }

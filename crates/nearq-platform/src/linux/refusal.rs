@@ -1,6 +1,6 @@
 //! Why the kernel refuses a call, and what would allow it.
-//!
-//! The texts are read by people who did not write the program: they name the privilege or the limit, what it is
+//! The texts are for users who did not write the program: they name
+//! the privilege or the limit, what it is
 //! now, and the command that changes it.
 
 use std::borrow::Cow;

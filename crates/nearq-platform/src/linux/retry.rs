@@ -29,7 +29,7 @@ pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -
             PAUSE
         };
         let until = now + pause;
-        // A deadline of another clock cannot be compared: the thread waits until that deadline, and checks no more.
+        // A deadline of another clock cannot be compared: the thread waits until that deadline without further checks.
         let own_deadline =
             deadline.filter(|deadline| deadline.real_time().is_some() || *deadline <= until);
         let ended = Linux::wait(word, expected, Some(own_deadline.unwrap_or(until)));

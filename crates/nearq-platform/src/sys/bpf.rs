@@ -18,7 +18,7 @@ const OBJ_GET_INFO_BY_FD: c_int = 15;
 /// `BPF_MAP_TYPE_HASH`.
 const HASH: u32 = 1;
 
-/// `BPF_F_WRONLY`: nothing is read from a map, and a user who may write it need not be allowed to read it.
+/// `BPF_F_WRONLY`: nothing is read from a map, and a user that may write it need not be allowed to read it.
 const WRITE_ONLY: u32 = 1 << 4;
 
 /// What `OBJ_GET` takes.
@@ -70,7 +70,7 @@ unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> Result<c_long> {
     }
     let size = size_of::<T>() as c_uint;
     let _saved = SavedErrno::new();
-    // SAFETY: validity: the structure lives for the call and is as long as is said; for what it points to, by the caller. Aliasing: it
+    // SAFETY: validity: the structure lives for the call and has the stated length; for what it points to, by the caller. Aliasing: it
     // is borrowed exclusively. Thread: any thread may call.
     check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size) })
 }
@@ -102,7 +102,7 @@ impl NumberMap {
             length: size_of::<MapInfo>() as u32,
             info: (&raw mut info).expose_provenance() as u64,
         };
-        // SAFETY: as many bytes as is said are the command's to write, and a local's.
+        // SAFETY: the stated number of bytes are the command's to write, and a local's.
         unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }?;
         let sizes = (info.key as usize, info.value as usize);
         Ok(info.kind == HASH && sizes == (size_of::<u32>(), size_of::<[u32; 2]>()))

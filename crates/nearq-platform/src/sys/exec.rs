@@ -218,7 +218,7 @@ fn default_action() -> libc::sigaction {
 fn place(order: &mut Order<'_>) {
     let words = order.spawn.affinity;
     if !words.is_empty() {
-        // SAFETY: validity: `words` is as many bytes as is said, that the kernel reads. Aliasing: only read. Thread: about the
+        // SAFETY: validity: `words` has the stated number of bytes, which the kernel reads. Aliasing: only read. Thread: about the
         // calling one.
         let returned = unsafe {
             libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(words), words.as_ptr())

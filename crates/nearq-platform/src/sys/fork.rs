@@ -1,4 +1,4 @@
-//! Being told of forks.
+//! Hooks that run on forks.
 
 use super::{Errno, Result};
 

@@ -55,7 +55,7 @@ fn option<T: Copy>(socket: BorrowedFd<'_>, option: c_int) -> Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
     let mut length = size_of::<T>() as libc::socklen_t;
     let _saved = SavedErrno::new();
-    // SAFETY: validity: the descriptor is open, the place is as long as is said. Aliasing: the only references are those passed.
+    // SAFETY: validity: the descriptor is open, the place has the stated length. Aliasing: the only references are those passed.
     // Thread: any thread may ask.
     let returned = unsafe {
         libc::getsockopt(

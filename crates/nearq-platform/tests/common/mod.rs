@@ -85,7 +85,7 @@ pub fn in_thread<R: Send + 'static>(
     answer
 }
 
-/// A thread that sleeps until it is told to end.
+/// A thread that sleeps until a test ends it.
 pub struct Sleeper {
     pub thread: Thread,
     handle: Option<<Linux as Threads>::JoinHandle>,

@@ -1,7 +1,7 @@
 //! What the thread sanitizer must not report: races inside the test harness and `std::thread`.
 //!
 //! Both come compiled, without the sanitizer's instruments, so that their own synchronisation is not seen and
-//! three of their hand-overs look like races. The sanitizer asks a program for suppressions through the function
+//! it takes three of their hand-overs for races. The sanitizer asks a program for suppressions through the function
 //! below; nothing else calls it. Each pattern names data of theirs that does not occur in the name of any frame
 //! of a test.
 

@@ -35,7 +35,7 @@ fn cost_of_the_calls() {
     show("slot", cost(10_000_000, Linux::slot));
     show("now", cost(1_000_000, Linux::now));
     show("current_thread", cost(200_000, Linux::current_thread));
-    show("wake that finds nobody", cost(200_000, || Linux::wake(&raw const word, 1)));
+    show("wake without a waiter", cost(200_000, || Linux::wake(&raw const word, 1)));
     show("wait that finds another value", cost(200_000, || Linux::wait(&word, 1, None)));
     show("cpu_time of another thread", cost(200_000, || Linux::cpu_time(sleeper.thread)));
     show("run_state of another thread", cost(20_000, || Linux::run_state(sleeper.thread)));

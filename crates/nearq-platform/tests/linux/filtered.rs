@@ -51,7 +51,7 @@ fn a_machine_is_detected_although_a_filter_blocks_sched_getaffinity() {
             );
         }
         Linux::affinity(Linux::current_thread()).expect_err("the filter refuses it");
-        let machine = Linux::machine().expect("/proc and /sys tell");
+        let machine = Linux::machine().expect("/proc and /sys are readable");
         assert_eq!(machine.limits.effective(), before.limits.effective());
         assert_eq!(machine.topology, before.topology);
     });

@@ -95,7 +95,7 @@ fn exactly_the_requested_number_of_threads_wake() {
         Linux::join(handle);
     }
     assert_eq!(shared.awake.load(Ordering::Relaxed), 5);
-    assert_eq!(Linux::wake(&raw const shared.word, usize::MAX), 0, "nobody is left");
+    assert_eq!(Linux::wake(&raw const shared.word, usize::MAX), 0, "no thread is left");
 }
 
 #[test]

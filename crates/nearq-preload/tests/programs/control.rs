@@ -34,7 +34,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     println!("{what}: after {:?}", begin.elapsed());
 }
 
-/// A program that runs until it is told to end.
+/// A program that runs until a test ends it.
 struct Running {
     program: Child,
     input: Option<ChildStdin>,
@@ -110,7 +110,7 @@ fn connect(pid: u32) -> Client {
 }
 
 fn locks(client: &mut Client) -> Locks {
-    let reply = client.call(&GetDump { items: false, locks: true }).expect("it can be looked at");
+    let reply = client.call(&GetDump { items: false, locks: true }).expect("it can be inspected");
     reply.dump.locks.expect("it was asked for")
 }
 
@@ -152,7 +152,7 @@ fn contended_mutexes_are_inspected_and_tuned() {
         return;
     };
     let mut client = connect(pid);
-    let process = client.call(&GetProcess {}).expect("it says who it is").process;
+    let process = client.call(&GetProcess {}).expect("it identifies itself").process;
     assert_eq!((process.pid, process.runtime, process.control), (pid, false, Access::Full));
     assert!(process.command.ends_with("/tuned") && process.queues == 0, "{process:?}");
     assert_eq!((running.sockets(), servers(pid)), (vec![pid.to_string()], 1));
@@ -177,7 +177,7 @@ fn contended_mutexes_are_inspected_and_tuned() {
     assert_eq!((numa.mode.as_str(), numa.switched, numa.switched_back), ("numa", 1, 0));
     assert!(numa.slots_used == 1 && numa.slots >= 1, "{numa:?}");
     wait_until(
-        "somebody waits in a cache",
+        "a thread waits in a cache",
         || matches!(&locks(&mut client).adaptive[..], [one] if one.held && one.caches > 0),
     );
 
@@ -187,7 +187,7 @@ fn contended_mutexes_are_inspected_and_tuned() {
     assert!(locks(&mut client).switched_back > 0);
     set(&mut client, &[("lock_mode", "off")]);
     let mut seen = locks(&mut client);
-    wait_until("threads wait, and nobody in turn", || {
+    wait_until("threads wait, and none is in turn", || {
         thread::sleep(Duration::from_millis(20));
         let before = std::mem::replace(&mut seen, locks(&mut client));
         seen.contended > before.contended && seen.in_turn == before.in_turn
@@ -199,7 +199,7 @@ fn contended_mutexes_are_inspected_and_tuned() {
     assert_eq!(text, "lock_batch cannot be `3`: not allowed; give a whole number from 5 to 2048");
     let text = refused(client.call(&changes(&[("lock_mode", "fast")]))).to_string();
     assert!(text.contains("off, auto, plain and numa"), "{text}");
-    let settings = client.call(&GetSettings::default()).expect("it can be looked at").settings;
+    let settings = client.call(&GetSettings::default()).expect("it can be inspected").settings;
     let settings = settings.process.expect("the process's own").settings;
     assert!(settings.iter().any(|one| one.key == "lock_mode" && one.effective == "off"));
 

@@ -14,7 +14,7 @@ fn refuse() -> Result<<Loom as Threads>::JoinHandle, OsError> {
     Err(OsError::new("a thread", 11, "wait"))
 }
 
-/// Stands for the work that is left at the end: it is done once, by the service thread or by the thread that is told to.
+/// Represents the work that is left at the end: it is done once, by the service thread or by the thread that must do it instead.
 struct Service {
     thread: ServiceThread<Loom>,
     ends: Word,

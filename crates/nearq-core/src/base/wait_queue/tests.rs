@@ -244,7 +244,7 @@ fn nothing_is_kept_for_waiters_that_have_left() {
         assert!(!scene.poll(&mut passing, &waker, 1));
         assert!(!scene.poll(&mut kept, &kept_waker, 1));
         drop(passing);
-        assert_eq!(Arc::strong_count(&bell), 2, "who leaves takes the waker along");
+        assert_eq!(Arc::strong_count(&bell), 2, "a listener that leaves drops its waker");
         let (all, armed) = scene.registered();
         assert!(all <= LEAST as usize + 2 && armed == 1, "{all} are there, {armed} wait");
     }

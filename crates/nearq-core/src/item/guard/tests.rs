@@ -77,7 +77,7 @@ impl Observed {
         self.run_out(&stub, queued, cancelled);
         stub.check(stub.queue.completed());
         drop(work);
-        drop(Arc::into_inner(stub).expect("everybody has ended"));
+        drop(Arc::into_inner(stub).expect("all threads have ended"));
         assert_eq!(value(&self.freed), 1, "freed once");
     }
 }
@@ -258,7 +258,7 @@ fn a_proxy_is_cancelled_while_it_is_admitted() {
     });
 }
 
-/// The item's own node lies on a pool that no worker serves, so each queueing has a node that stands in.
+/// The item's own node lies on a pool that no worker serves, so each queueing has a proxy.
 #[test]
 fn a_proxy_arrives_while_the_item_runs() {
     model_within(1, 2, || {

@@ -58,7 +58,7 @@ fn the_highest_priority_has_the_lowest_nice_value_and_the_shortest_slice() {
     let (first, second) = (Some(Duration::from_millis(2)), Some(Duration::from_millis(1)));
     assert_eq!(all.beyond(0), None);
     assert!(all.add(&nice(5)));
-    assert_eq!(all.beyond(0), None, "nobody is favoured less for it");
+    assert_eq!(all.beyond(0), None, "nice 5 is not above nice 0");
     assert_eq!(all.beyond(10), Some(nice(5)));
     assert!(all.add(&Priority { slice: first, ..nice(3) }));
     assert_eq!(all.beyond(0), Some(Priority { slice: first, ..nice(0) }));

@@ -571,7 +571,7 @@ fn a_worker_admits_a_few_items_and_hands_on_the_rest() {
         // The activation item, which comes before all else.
         assert!(stub.work(0));
         assert_eq!(stub.node_active().inactive.load(Ordering::SeqCst), 1);
-        assert!(stub.node_active().activation_item.is_active(), "somebody goes on");
+        assert!(stub.node_active().activation_item.is_active(), "a worker goes on");
         stub.work_while(0, || works.iter().any(Work::is_pending));
         assert!(!stub.node_active().activation_item.is_active());
     });

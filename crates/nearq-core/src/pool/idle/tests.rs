@@ -206,7 +206,7 @@ mod modelled {
                 Loom::join(pusher);
                 let taken = stub.taken.load(Ordering::Relaxed) == 1;
                 let woken = !asleep.is_idle() || !worker.is_idle();
-                assert!(taken || woken, "nobody comes for the item");
+                assert!(taken || woken, "no worker comes for the item");
                 assert_eq!(stub.nobody.load(Ordering::Relaxed), 0);
             });
         }
@@ -232,7 +232,7 @@ mod modelled {
             Loom::join(other);
             Loom::join(pusher);
             let woken = (0..2).filter(|number| !stub.slab.get(*number).is_idle()).count();
-            assert!(stub.inbox.is_empty() || woken != 0, "nobody comes for the item");
+            assert!(stub.inbox.is_empty() || woken != 0, "no worker comes for the item");
             let searching = (stub.word() & SEARCHING) / super::super::ONE_SEARCHING;
             assert_eq!(searching as usize, woken, "the woken ones count as searching");
         });
@@ -297,7 +297,7 @@ mod modelled {
             while let Wakeup::Worker(_) = stub.idle.pop_another(&stub.slab, false) {}
             assert!(
                 (0..2).all(|number| stub.slab.get(number).is_alive()),
-                "nobody was taken for dead"
+                "no worker was taken for dead"
             );
             let searching = (stub.word() & SEARCHING) / super::super::ONE_SEARCHING;
             assert_eq!(searching + working, 2, "both are off the stack, each once");
@@ -352,7 +352,7 @@ mod modelled {
                 let stub = Arc::clone(&stub);
                 spawn(move || stub.push(0))
             };
-            assert!(stub.idle.bury_all(&stub.slab).is_none(), "nobody is alive");
+            assert!(stub.idle.bury_all(&stub.slab).is_none(), "no worker is alive");
             Loom::join(pusher);
             assert_eq!(stub.nobody.load(Ordering::Relaxed), 1, "the pusher starts a thread");
             assert_eq!(stub.word() & SEARCHING, 0);
@@ -429,7 +429,7 @@ mod modelled {
             let taken = stub.taken.load(Ordering::Relaxed) == 1;
             // A pusher that has found no worker starts a thread.
             let nobody = stub.nobody.load(Ordering::Relaxed) != 0;
-            assert!(taken || nobody || !worker.is_idle(), "nobody comes for the item");
+            assert!(taken || nobody || !worker.is_idle(), "no worker comes for the item");
         });
     }
 }

@@ -72,7 +72,7 @@ impl Subject {
         self.stub.check(self.stub.queue.completed());
         self.stub.queue.inner().timer.end_by_hand();
         drop(self.work);
-        drop(Arc::into_inner(self.stub).expect("everybody has ended"));
+        drop(Arc::into_inner(self.stub).expect("all threads have ended"));
         assert_eq!(self.frees.load(Ordering::SeqCst), 1, "freed once");
     }
 }

@@ -372,7 +372,7 @@ fn a_drain_refuses_items_from_outside_and_nests() {
         assert!(refused());
         stub.queue.begin_drain();
         stub.queue.end_drain();
-        assert!(refused(), "somebody still drains");
+        assert!(refused(), "a thread still drains");
         stub.queue.end_drain();
         assert_eq!(stub.queue.try_queue(work.item()), Ok(true));
         stub.run_out();

@@ -34,7 +34,7 @@ fn stop_while(one_starts: fn(&Inner<Loom>) -> bool) {
         inner.threads.store(0, Ordering::Relaxed);
         inner.reserved.store(0, Ordering::Relaxed);
         assert_eq!(counted, started);
-        assert!(waits || !started, "nobody waits for the thread");
+        assert!(waits || !started, "no thread waits for the started one");
     });
 }
 

@@ -1,7 +1,7 @@
 //! A spawned future through every interleaving: wakes against the poll's end, cancelling against both, and a queue that is closed
-//! meanwhile. A list with a rundown reference stands in for the queue.
+//! meanwhile. A list with a rundown reference replaces the queue.
 
-#![allow(clippy::disallowed_types, reason = "a queue that is set once; nobody waits for it")]
+#![allow(clippy::disallowed_types, reason = "a queue that is set once; no thread waits for it")]
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
 use core::future::Future;
@@ -66,7 +66,7 @@ impl<P: Platform> StandInQueue<P> {
     fn run(&self) {
         let mut items = self.inbox.take_all();
         while let Some(item) = items.pop_front() {
-            let Started::Yes(item) = item.start() else { panic!("nobody cancels it") };
+            let Started::Yes(item) = item.start() else { panic!("no thread cancels it") };
             let table = item.table();
             if let Some(item) = item.execute(table).deferred {
                 self.push_deferred(item);
@@ -368,7 +368,7 @@ mod modelled {
             Loom::join(dropper);
             drop(shared.waker.lock().take());
             queue.run_out();
-            assert_eq!(drops(&shared), 1, "nobody can wake it any more");
+            assert_eq!(drops(&shared), 1, "it can no longer be woken");
         });
     }
 }

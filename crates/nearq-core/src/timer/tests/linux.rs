@@ -180,7 +180,7 @@ fn an_unused_timer_ends() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "looks at /proc")]
+#[cfg_attr(miri, ignore = "reads /proc")]
 fn a_distant_deadline_causes_no_wake_ups() {
     let timer = timer();
     let owner = Owner::new(&timer);

@@ -15,7 +15,7 @@ fn simulation(machine: &str, seed: u64) -> Simulation {
     Simulation::new(Topology::from_synthetic(machine).expect("well formed"), seed)
 }
 
-/// Numbers that look random; Knuth's multiplicative generator (MMIX).
+/// Pseudo-random numbers; Knuth's multiplicative generator (MMIX).
 struct Dice(u64);
 
 impl Dice {
@@ -144,7 +144,7 @@ fn a_timer_thread_that_is_refused_for_long() {
         let owners = [Owner::new(&timer), Owner::new(&timer)];
         assert_eq!(owners[0].arm_in(Duration::from_millis(1)).hold, Hold::Taken);
         Sim::sleep(Duration::from_secs(1));
-        assert_eq!(owners[0].expired(), 0, "there is nobody");
+        assert_eq!(owners[0].expired(), 0, "there is no thread");
         timer.retry();
         Sim::stop_faults();
         timer.retry();
@@ -236,7 +236,7 @@ fn time_outs_for_many_requests_use_little_memory() {
     });
     let (most, used, took) = outcome.expect();
     println!("{most} held at once; the thread used {used:?} of {took:?}");
-    assert!(most < 4 * CROWD as usize, "{most} nodes are held although nobody wants anything");
+    assert!(most < 4 * CROWD as usize, "{most} nodes are held although most are no longer needed");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Closing against queueing, through every interleaving: an issuer that was told that its item is queued sees it run before the runtime
+//! Closing against queueing, through every interleaving: an issuer whose item was accepted sees it run before the runtime
 //! counts as empty.
 
 #![cfg(not(miri))]

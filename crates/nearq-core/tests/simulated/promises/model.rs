@@ -42,7 +42,7 @@ pub(crate) enum Pending {
 pub(crate) struct ModelItem {
     pub(crate) pending: Pending,
     pub(crate) running: Option<(usize, Queueing)>,
-    /// By calls; and by those who wait until they have cancelled it.
+    /// By calls, and by threads that wait until they have cancelled it.
     pub(crate) disabled: usize,
     pub(crate) disabled_by_waiters: usize,
     pub(crate) closed: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Model {
     pub(crate) frozen: bool,
     /// By number: where, and whether it is over.
     pub(crate) queueings: Vec<(usize, bool)>,
-    /// Who has started since the last look, and where.
+    /// What has started since the last check, and where.
     pub(crate) started: Vec<(usize, Runnable)>,
 }
 

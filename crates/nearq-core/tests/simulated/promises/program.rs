@@ -81,7 +81,7 @@ pub(crate) struct Program {
     spawned: Vec<Spawned>,
     waiters: Vec<Waiter>,
     threads: Vec<<Sim as Threads>::JoinHandle>,
-    /// Who has started since the last look.
+    /// What has started since the last check.
     started: Arc<Mutex<Vec<Runnable>>>,
     model: Model,
 }
@@ -183,7 +183,7 @@ impl Program {
         if delay.is_zero() {
             self.model.queue(queue, item, None);
         } else if !self.model.refuses(item) {
-            // The clock of the call was a little later; nothing is looked at so soon after a deadline.
+            // The clock of the call was a little later; nothing is checked so soon after a deadline.
             let deadline = Sim::now() + delay;
             self.model.items[item].pending = Pending::Timed { queue, deadline };
         }
@@ -377,7 +377,7 @@ impl Program {
             // What was due a moment ago has not come to rest.
             let near = |deadline: Instant| now < deadline + REST && deadline < now + MOMENT;
             if !self.model.deadlines().any(near) {
-                // Who waits and returns changes the model: so until nobody does. First what follows from the call, then from
+                // A thread that waits and returns changes the model: so until none does. First what follows from the call, then from
                 // the time that has passed.
                 while self.let_waiters_go() {}
                 self.model.expire(now);
@@ -445,7 +445,7 @@ impl Program {
         self.compare_starts(&expected);
     }
 
-    /// The same have started; and those who did so on the ordered queue alone in that order.
+    /// The same have started, and those that ran only on the ordered queue did so in that order.
     pub(crate) fn compare_starts(&self, expected: &[(usize, Runnable)]) {
         let real = core::mem::take(&mut *self.started.lock().expect("never poisoned"));
         assert_eq!(real.len(), expected.len(), "{real:?} have started, not {expected:?}");
@@ -493,7 +493,7 @@ impl Program {
     pub(crate) fn end(self) {
         self.threads.into_iter().for_each(Sim::join);
         for queue in self.queues {
-            drop(Arc::into_inner(queue).expect("nobody else has it"));
+            drop(Arc::into_inner(queue).expect("no other thread has it"));
         }
         let shared: Vec<_> = self.items.into_iter().map(|(_, shared)| shared).collect();
         // With it the timer lets go of what was taken off it.

@@ -30,7 +30,7 @@ fn none_of_three_items_that_end_at_once_is_missed() {
         pwq.end(0);
         others.into_iter().for_each(Loom::join);
         assert!(node_active.is_still());
-        assert_ne!(node_active.stilled.load(Ordering::SeqCst), 0, "who waits is told");
+        assert_ne!(node_active.stilled.load(Ordering::SeqCst), 0, "the waiters are notified");
     });
 }
 
