@@ -76,7 +76,7 @@ done
             names[current] = substr($2, 2, length($2) - 3)
             if (names[current] ~ /nearq_preload.*(before_fork|after_fork|report.*at_exit)|nearq_platform.*ending.*5ended/) {
                 roots[current] = 1
-                told++
+                rooted++
             }
             if (names[current] ~ /nearq_preload.*cancel.*5sleep/)
                 sleep = current
@@ -138,8 +138,8 @@ done
                 }
         }
         # If this does not find what is there, it would not find anything wrong either.
-        if (queued < 50 || told != 4 || sleeping < 2) {
-            print "wrong: the library is not as this expects: " queued " functions, " told + 0 " told, " sleeping " that sleep"
+        if (queued < 50 || rooted != 4 || sleeping < 2) {
+            print "wrong: the library is not as this expects: " queued " functions, " rooted + 0 " rooted, " sleeping " that sleep"
             failed = 1
         }
         if (!failed)

@@ -19,7 +19,6 @@ mod futures;
 mod handles;
 mod join_set;
 mod live;
-mod looking;
 mod machine;
 mod model;
 #[cfg(not(miri))]
@@ -27,6 +26,7 @@ mod priorities;
 mod queueing;
 #[cfg(not(miri))]
 mod signals;
+mod snapshots;
 mod spawning;
 mod system_queues;
 mod timing;

@@ -3,9 +3,9 @@
 
 mod auto_traits;
 #[cfg(not(miri))]
-mod condvar_herd;
+mod condvar_notify_all;
 #[cfg(not(miri))]
-mod condvar_many;
+mod condvar_without_records;
 #[cfg(not(miri))]
 mod limits;
 #[cfg(debug_assertions)]

@@ -20,7 +20,7 @@ mod placement;
 #[cfg(not(miri))]
 mod scheduling;
 #[cfg(not(miri))]
-mod telling;
+mod settings_and_warnings;
 #[cfg(not(miri))]
 mod threads;
 #[cfg(not(miri))]

@@ -68,7 +68,7 @@ impl Running {
 
     /// Starts the usual program, and waits until it says its number.
     fn usual(name: &str, environment: &[(&str, &str)]) -> Option<(Self, u32)> {
-        let program = compile("looked_into.c", name, &[])?;
+        let program = compile("inspected.c", name, &[])?;
         let mut running = Running::start(&program, name, &[], environment);
         let pid = running.found_as("program");
         Some((running, pid))
@@ -230,7 +230,7 @@ fn without_the_setting_there_is_no_thread_and_no_socket() {
 
 #[test]
 fn a_single_threaded_program_gets_no_service_thread() {
-    let Some(program) = compile("looked_into.c", "alone", &[]) else { return };
+    let Some(program) = compile("inspected.c", "alone", &[]) else { return };
     let mut running = Running::start(&program, "alone", &["alone"], &[("NEARQ_CONTROL", "full")]);
     let pid = running.found_as("program");
     assert_eq!((threads(pid).len(), running.sockets().len()), (1, 0));
@@ -239,7 +239,7 @@ fn a_single_threaded_program_gets_no_service_thread() {
 
 #[test]
 fn a_daemonized_child_is_found_under_its_own_process_number() {
-    let Some(program) = compile("looked_into.c", "daemon", &[]) else { return };
+    let Some(program) = compile("inspected.c", "daemon", &[]) else { return };
     let environment = [("NEARQ_CONTROL", "full")];
     let mut running = Running::start(&program, "daemon", &["background"], &environment);
     // Both write to the same pipe, in any order; the child twice.
@@ -277,7 +277,7 @@ fn a_daemonized_child_is_found_under_its_own_process_number() {
 /// A process that executes another program keeps its number, and what the previous program has left is no obstacle.
 #[test]
 fn the_program_after_exec_is_found() {
-    let Some(program) = compile("looked_into.c", "executed", &[]) else { return };
+    let Some(program) = compile("inspected.c", "executed", &[]) else { return };
     let environment = [("NEARQ_CONTROL", "read")];
     let mut running = Running::start(&program, "executed", &["exec"], &environment);
     let pid = running.found_as("before");
@@ -300,7 +300,7 @@ fn a_program_that_becomes_another_user_is_still_found_by_root() {
         let why = "it takes root";
         return skipped("a program that becomes another user", why, "run the tests as root");
     }
-    let Some(program) = compile("looked_into.c", "demoted", &[]) else { return };
+    let Some(program) = compile("inspected.c", "demoted", &[]) else { return };
     let environment = [("NEARQ_CONTROL", "full")];
     let mut running = Running::start(&program, "demoted", &["demoted"], &environment);
     let pid = running.found_as("before");

@@ -279,10 +279,10 @@ fn programs_are_selected_by_name() {
 /// If some of its calls were the C library's and some ours, the program would hang or count wrong.
 #[test]
 fn nothing_is_replaced_if_the_program_defines_a_function() {
-    let Some(program) = compile("its_own.c", "its_own", &["-rdynamic"]) else { return };
+    let Some(program) = compile("own_function.c", "own_function", &["-rdynamic"]) else { return };
     let with = run(&program, &[], true, &[]);
     assert_eq!(with.printed, "count = 80000\ncalls >= count = 1\n");
-    assert!(!with.has_report("its_own"), "{}", with.complained);
+    assert!(!with.has_report("own_function"), "{}", with.complained);
     let expected =
         "nearq: the preload replaces nothing in this program: pthread_mutex_lock comes from";
     assert_eq!(with.complained.matches(expected).count(), 1, "{}", with.complained);
@@ -295,10 +295,10 @@ fn nothing_is_replaced_if_the_program_defines_a_function() {
 #[test]
 fn nothing_is_replaced_if_the_program_defines_a_watched_function() {
     let names = ["__register_atfork", "_longjmp", "__pthread_mutex_unlock", "mtx_trylock"];
-    let names = names.map(|name| (name, "its_own_name.c", format!("-DNAME={name}")));
+    let names = names.map(|name| (name, "own_name.c", format!("-DNAME={name}")));
     let with_parts = [
-        ("pthread_cancel", "its_own_others.c", "-DOWN_CANCEL".to_owned()),
-        ("siglongjmp", "its_own_others.c", "-DOWN_JUMP".to_owned()),
+        ("pthread_cancel", "own_other_functions.c", "-DOWN_CANCEL".to_owned()),
+        ("siglongjmp", "own_other_functions.c", "-DOWN_JUMP".to_owned()),
     ];
     for (name, source, argument) in with_parts.into_iter().chain(names) {
         let arguments = ["-rdynamic", "-fno-builtin", "-ldl", &argument];
@@ -310,7 +310,7 @@ fn nothing_is_replaced_if_the_program_defines_a_watched_function() {
     // Or that of a library in front.
     let shared = ["-shared", "-fPIC"];
     let first = compile("slow_cancel.c", "libfirst.so", &shared).expect("there is a compiler");
-    let program = compile("its_own_name.c", "own-nothing", &["-DNAME=nothing"]);
+    let program = compile("own_name.c", "own-nothing", &["-DNAME=nothing"]);
     let both = format!("{}:{}", first.display(), library().display());
     let only_it = [("LD_PRELOAD", &*both), ("NEARQ_PRELOAD_ONLY", "own-nothing")];
     let with = run(&program.expect("there is a compiler"), &[], false, &only_it);
@@ -322,7 +322,7 @@ fn nothing_is_replaced_if_the_program_defines_a_watched_function() {
 #[test]
 fn threads_created_behind_the_preload_can_wait() {
     let arguments = ["-rdynamic", "-ldl", "-DOWN_CREATE"];
-    let Some(program) = compile("its_own_others.c", "own-create", &arguments) else { return };
+    let Some(program) = compile("own_other_functions.c", "own-create", &arguments) else { return };
     for mode in MODES {
         let with = run(&program, &[], true, &[("NEARQ_LOCK", mode)]);
         assert_eq!(with.printed, "count == 80000 = 1\n");

@@ -29,7 +29,7 @@ impl Visit for Line {
             self.0 += &format!(" {value:?}").replace('"', "");
         }
         if field.name() == "function" {
-            assert!(format!("{value:?}").contains("points"), "{value:?}");
+            assert!(format!("{value:?}").contains("trace_points"), "{value:?}");
         }
     }
 }

@@ -28,7 +28,7 @@ fn is_child(test: &str) -> bool {
 
 #[test]
 fn a_warning_is_one_line_that_names_nearq() {
-    const ME: &str = "telling::a_warning_is_one_line_that_names_nearq";
+    const ME: &str = "settings_and_warnings::a_warning_is_one_line_that_names_nearq";
     if is_child(ME) {
         Linux::warn("nice -20 was refused");
         Linux::warn("two\nlines\n");
@@ -40,7 +40,7 @@ fn a_warning_is_one_line_that_names_nearq() {
 
 #[test]
 fn a_setting_is_read_whatever_it_contains() {
-    const ME: &str = "telling::a_setting_is_read_whatever_it_contains";
+    const ME: &str = "settings_and_warnings::a_setting_is_read_whatever_it_contains";
     if is_child(ME) {
         Linux::warn(&format!("{:?}", Linux::setting("NEARQ_TEST_VALUE")));
         return;
