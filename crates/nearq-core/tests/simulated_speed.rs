@@ -24,8 +24,11 @@ const MOST: Duration = Duration::from_secs(20);
 /// One issuer a CPU, each with items of its own, until a million have run.
 fn program(scope: AffinityScope) -> usize {
     let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-    let queue =
-        runtime.workqueue_builder("speed").affinity_scope(scope).build().expect("can be done");
+    let queue = runtime
+        .workqueue_builder("speed")
+        .affinity_scope(scope)
+        .build()
+        .expect("the call succeeds");
     let queue = Arc::new(queue);
     let ran = Arc::new(AtomicU64::new(0));
     let issuers: Vec<_> = (0..CPUS)
@@ -35,7 +38,7 @@ fn program(scope: AffinityScope) -> usize {
             Sim::spawn(spec, move || {
                 ran.fetch_add(issue(&queue, ITEMS / CPUS), Ordering::Relaxed);
             })
-            .expect("room")
+            .expect("a thread can be started")
         })
         .collect();
     issuers.into_iter().for_each(Sim::join);
@@ -81,9 +84,9 @@ fn a_million_items_on_128_cpus() {
     assert_eq!(machine.possible().len(), CPUS);
     // CPU time: what others do on the machine must not count.
     let me = Linux::current_thread();
-    let before = Linux::cpu_time(me).expect("ours");
+    let before = Linux::cpu_time(me).expect("the clock is readable");
     let outcome = Simulation::new(machine, 1).run(|| program(AffinityScope::CacheShard));
-    let took = Linux::cpu_time(me).expect("ours").saturating_sub(before);
+    let took = Linux::cpu_time(me).expect("the clock is readable").saturating_sub(before);
     println!(
         "{took:.2?} for {} ms of virtual time, {} accesses, {} switches",
         outcome.end.as_nanos() / 1_000_000,

@@ -428,7 +428,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         while !self.process.stock() {
             P::yield_now();
         }
-        let number = self.process.waiters.take().expect("there are many");
+        let number = self.process.waiters.take().expect("a record is free");
         self.process.waiters.prepare(number, self.domain);
         let word = self.load();
         if word & (TAIL | NUMA) != 0 || self.step(word, word | number << TAIL_SHIFT).is_err() {

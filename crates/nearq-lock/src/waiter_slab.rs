@@ -71,7 +71,7 @@ impl<P: LockPlatform> Record<P> {
 }
 
 const _: () =
-    assert!(size_of::<Record<nearq_platform::Linux>>() == 64, "a record is a line of memory");
+    assert!(size_of::<Record<nearq_platform::Linux>>() == 64, "a record fills a cache line");
 
 /// All waiters' records of a process.
 pub(crate) struct WaiterSlab<P: LockPlatform> {

@@ -184,7 +184,7 @@ fn fork_while_each_holds_one() {
     let mut status = -1;
     // SAFETY: the status is ours.
     assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child hung, or took one for held that was not");
+    assert_eq!(status, 0, "the child hung, or took a free mutex for a held one");
 }
 
 /// One after the other: the mode is the process's.

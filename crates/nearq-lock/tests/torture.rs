@@ -104,7 +104,7 @@ impl Worker {
                 }
                 done => {
                     Linux::join(worker.thread);
-                    assert_eq!(done, 1, "a worker failed: see above");
+                    assert_eq!(done, 1, "a worker failed, see above");
                 }
             }
         }

@@ -121,7 +121,11 @@ fn hooks_and_the_epoch_follow_forks() {
                         subject.follow();
                         subject.unfollow();
                         let [prepare, parent, child] = subject.counts();
-                        assert_eq!((prepare, child), (parent, 0), "it left between its hooks");
+                        assert_eq!(
+                            (prepare, child),
+                            (parent, 0),
+                            "the hook was removed while it ran"
+                        );
                     }
                 })
             })

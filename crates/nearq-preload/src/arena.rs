@@ -377,7 +377,7 @@ mod tests {
             unsafe {
                 let one = arena.alloc(layout(64, 8));
                 arena.dealloc(one, layout(64, 8));
-                assert_ne!(arena.alloc(layout(64, 8)), one, "it was let go");
+                assert_ne!(arena.alloc(layout(64, 8)), one, "the freed piece is abandoned");
             }
             *first
         });

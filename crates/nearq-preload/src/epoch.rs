@@ -94,7 +94,7 @@ mod tests {
             });
             Linux::sleep(Duration::from_millis(300));
             epoch.word.store(now, Ordering::Release);
-            let used = waits.join().expect("it comes past");
+            let used = waits.join().expect("the thread does not panic");
             assert!(used < 90, "{used} ms of 300");
         });
     }
@@ -125,7 +125,7 @@ mod tests {
         for before in [2, 3] {
             loom::model(move || {
                 let now = Epoch::<Loom>::now();
-                assert!(now >> 1 != before >> 1, "this process is another one");
+                assert!(now >> 1 != before >> 1, "this process has another epoch");
                 let epoch = Epoch { word: Atomic::new(before) };
                 let state = Arc::new(State { epoch, renewed: PlatformCell::new(0) });
                 let state_clone = Arc::clone(&state);

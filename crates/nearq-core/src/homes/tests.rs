@@ -65,7 +65,7 @@ fn the_environment_sets_weights_and_bad_values_are_warned_of() {
         let machine = nearq_topology::Topology::from_synthetic("core:2").unwrap();
         let simulation = Simulation::new(machine, 1).setting("NEARQ_HOME_WEIGHTS", text);
         let outcome = simulation.run(|| {
-            let runtime = Runtime::<Sim>::builder_in().build().expect("no variable refuses it");
+            let runtime = Runtime::<Sim>::builder_in().build().expect("no variable prevents it");
             runtime.home_weights().get("imbalance_step")
         });
         (outcome.warnings.concat(), outcome.expect())

@@ -91,7 +91,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     if pool.take(worker, 1) == 0 {
         return false;
     }
-    let node = worker.batch.pop().expect("just taken");
+    let node = worker.batch.pop().expect("it was just taken");
     let account = node.account();
     let (item, account) = match node.start() {
         Started::Yes(item) => (item, account),
@@ -442,7 +442,7 @@ fn the_word_goes_through_the_states_of_the_table() {
     let node = claim(&item).expect("it runs");
     assert!(node.publish().is_none(), "running: the worker pushes");
     assert_eq!(running.finish(), Finished::Deferred);
-    assert!(item.is_running(), "until the worker has seen to the push");
+    assert!(item.is_running(), "until the worker has handled the push");
     let node = running.finish_deferred(core::ptr::null());
     assert!(item.is_pending() && !item.is_running());
     assert_eq!(start(node).finish(), Finished::Done);

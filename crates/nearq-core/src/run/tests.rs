@@ -27,7 +27,8 @@ fn small_of(builder: RuntimeBuilder<Loom>, max_active: usize) -> (Runtime<Loom>,
         .workqueue_builder("modelled")
         .affinity_scope(AffinityScope::System)
         .cpumask(CpuSet::single(0));
-    let queue = queue.affinity_strict(true).max_active(max_active).build().expect("can be done");
+    let queue =
+        queue.affinity_strict(true).max_active(max_active).build().expect("the call succeeds");
     (runtime, queue)
 }
 

@@ -135,7 +135,7 @@ fn polled_before_and_after() {
     assert!(poll(&mut handle, &first).is_pending());
     assert!(poll(&mut handle, &first).is_pending());
     assert!(poll(&mut handle, &second).is_pending());
-    assert_eq!(Arc::strong_count(&first), 1, "the waker of an earlier poll is let go");
+    assert_eq!(Arc::strong_count(&first), 1, "the waker of an earlier poll is dropped");
     assert!(!handle.is_finished());
     execute(item.0);
     assert!(handle.is_finished());
@@ -443,7 +443,7 @@ mod modelled {
             Loom::join(worker);
             let handle = Arc::into_inner(handle).expect("the other one has ended");
             assert_eq!(handle.join().is_err(), cancelled);
-            assert_eq!(answer.load(Ordering::Relaxed) == 1, cancelled, "both know the same");
+            assert_eq!(answer.load(Ordering::Relaxed) == 1, cancelled, "both results agree");
             desk.check();
         });
     }

@@ -199,7 +199,7 @@ impl<P: Platform> Owner<P> {
         // `release` counts before it lets go.
         let mut checks = 0;
         while Arc::strong_count(&self.0) > 1 {
-            assert!(checks < 10_000, "the timer has not let go");
+            assert!(checks < 10_000, "the timer has not released the node");
             checks += 1;
             P::sleep(Duration::from_millis(1));
         }

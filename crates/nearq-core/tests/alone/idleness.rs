@@ -71,12 +71,12 @@ fn idle_workers_exit_and_are_replaced_when_needed() {
     let queues = busy(&runtime);
     for round in 0..5 {
         eventually("the workers have ended", || runtime.thread_count() == 0);
-        eventually("and their threads", || {
+        eventually("and their threads end", || {
             threads().into_values().all(|name| name == "nq/monitor")
         });
         assert!(runtime.workers().is_empty(), "{:?}", runtime.workers());
         for queue in &queues {
-            assert_eq!(queue.spawn(move || round).join().unwrap(), round, "a new one comes");
+            assert_eq!(queue.spawn(move || round).join().unwrap(), round, "a new worker starts");
         }
     }
     assert!(stopped.load(Ordering::SeqCst) > 0);

@@ -29,9 +29,9 @@ fn a_change_of_attributes_leaves_no_thread_no_stack_and_no_entry() {
     for number in 0..CHANGES {
         name = change(number);
         // The workers of pools that are not used go after 100 ms.
-        eventually("there are few", || runtime.thread_count() < 40);
+        eventually("there are few threads", || runtime.thread_count() < 40);
     }
-    eventually("those of the last pools are left", || runtime.thread_count() <= 4);
+    eventually("only the threads of the last pools are left", || runtime.thread_count() <= 4);
     // Some are kept by the C library, for the next threads.
     let more = mappings().saturating_sub(before);
     assert!(more < CHANGES as usize, "{more} mappings more after {CHANGES} changes");

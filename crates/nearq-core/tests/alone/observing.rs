@@ -191,12 +191,12 @@ fn statistics_are_plausible() {
     });
     receiver.recv_timeout(PATIENCE).unwrap();
     eventually("all but one have ended", || sum(&queue.statistics(), |pwq| pwq.completed) == 11);
-    eventually("one runs", || sum(&queue.statistics(), |pwq| pwq.started) == 12);
+    eventually("one item runs", || sum(&queue.statistics(), |pwq| pwq.started) == 12);
     assert_eq!(sum(&queue.statistics(), |pwq| pwq.panicked), 10);
     go.send(()).unwrap();
     waits.join().unwrap();
     eventually("it has ended", || sum(&queue.statistics(), |pwq| pwq.completed) == 12);
-    eventually("nothing runs", || sum(&queue.statistics(), |pwq| pwq.started) == 12);
+    eventually("no item runs", || sum(&queue.statistics(), |pwq| pwq.started) == 12);
     // What slept costs nothing.
     let time: Duration = queue.statistics().iter().map(|pwq| pwq.cpu_time).sum();
     assert!(time < burn * 2, "{time:?}");

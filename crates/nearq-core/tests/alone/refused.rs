@@ -167,7 +167,7 @@ fn every_wait_ends_when_threads_can_be_started_again() {
         // By then it waits, and some threads were refused again.
         let early = ends.recv_timeout(Duration::from_millis(200));
         REFUSES.store(false, Ordering::SeqCst);
-        assert!(early.is_err(), "{name}: it ended though no thread could be started");
+        assert!(early.is_err(), "{name}: it ended although no thread could be started");
         drop(ends.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{name} does not end")));
     }
     drop(waits);

@@ -279,12 +279,12 @@ fn the_rescuers_thread_has_high_priority_and_runs_the_hooks() {
     // SAFETY: no arguments; it changes nothing.
     let may = unsafe { libc::geteuid() } == 0;
     if may {
-        eventually("it is favoured", || nice() == -20);
+        eventually("the thread has high priority", || nice() == -20);
     } else {
         println!("without the privilege: nice {}", nice());
     }
     eventually("its hook has run", || counts[0].load(Ordering::SeqCst) == 1);
-    assert_eq!(runtime.thread_count(), 0, "it is no worker");
+    assert_eq!(runtime.thread_count(), 0, "the thread is no worker");
     assert!(runtime.workers().is_empty());
     drop(queue);
     let both = [&counts[0], &counts[1]].map(|count| count.load(Ordering::SeqCst));

@@ -107,7 +107,7 @@ fn chains_of_items_are_finished() {
                     step(&more, &count, left - 1);
                 }
             });
-            assert!(spawned.is_ok(), "it belongs to what is finished");
+            assert!(spawned.is_ok(), "it belongs to an item that must finish");
         }
         for _ in 0..3 {
             step(&queues, &steps, 50);
@@ -137,7 +137,7 @@ fn a_shutdown_runtime_refuses_new_items() {
     let captured_clone = Arc::clone(&captured);
     let refused = queue.spawn(move || drop(captured_clone)).join().unwrap_err();
     assert!(refused.is_refused(), "{refused}");
-    assert_eq!(Arc::strong_count(&captured), 1, "the closure is gone");
+    assert_eq!(Arc::strong_count(&captured), 1, "the closure is dropped");
     assert!(queue.try_spawn(|| ()).is_err());
     assert_eq!(builder.build().unwrap_err(), Error::ShutDown);
     let text = Error::ShutDown.to_string();
@@ -168,13 +168,13 @@ fn a_time_out_names_the_busy_workers() {
     assert!(begin.elapsed() >= Duration::from_millis(20));
 
     let text = busy.to_string();
-    let busy = busy.still_running().expect("the time was over");
+    let busy = busy.still_running().expect("the time limit has passed");
     let [item] = &busy.running[..] else { panic!("{busy:?}") };
     let label = item.queue.as_ref().expect("the queue is there");
     assert_eq!((label.name.as_str(), item.description.as_str()), ("stuck", "waits at the barrier"));
     assert!(item.function.contains("hold"), "{item:?}");
     let id = item.thread_id.unwrap();
-    assert_eq!(common::threads().get(&id), Some(&item.thread), "as the system calls it");
+    assert_eq!(common::threads().get(&id), Some(&item.thread), "as the system names it");
     let [left] = &busy.waiting[..] else { panic!("{busy:?}") };
     assert_eq!((left.queue.name.as_str(), left.items), ("stuck", 3));
     assert!(busy.threads > 0);
@@ -260,7 +260,7 @@ fn a_shutdown_waits_for_stop_hooks() {
     queue.spawn(|| {}).join().unwrap();
     let started = runtime.thread_count() as u32;
     let busy = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
-    let busy = busy.still_running().expect("the time was over");
+    let busy = busy.still_running().expect("the time limit has passed");
     assert_eq!(
         (busy.threads, busy.running.len(), busy.waiting.len()),
         (started as usize, 0, 0),
@@ -320,7 +320,7 @@ fn a_shutdown_beside_issuers() {
                     }
                 });
             }
-            eventually("all issue", || ready.load(Ordering::Relaxed) == 4);
+            eventually("all issuers run", || ready.load(Ordering::Relaxed) == 4);
             std::thread::sleep(Duration::from_micros(37 * round as u64));
             runtime.shutdown(PATIENCE).unwrap();
             assert_eq!(runtime.thread_count(), 0);
@@ -395,7 +395,7 @@ fn a_frozen_runtime() {
     runtime.freeze().unwrap();
     let held: Vec<_> = (0..3).map(|number| queue.spawn(move || number)).collect();
     let report = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
-    let report = report.still_running().expect("the time was over");
+    let report = report.still_running().expect("the time limit has passed");
     assert_eq!(report.running, []);
     let [waiting] = &report.waiting[..] else { panic!("{report}") };
     assert_eq!((&*waiting.queue.name, waiting.items), ("frozen", 3));
@@ -438,7 +438,7 @@ fn a_shutdown_does_not_wait_for_timers_and_sleeping_futures() {
     assert!(!queue.queue_delayed(&delayed[0], Duration::from_secs(1)), "refused");
     assert!(!queue.modify_delayed(&delayed[0], Duration::from_secs(1)) && !delayed[0].is_pending());
     drop(delayed);
-    assert_eq!(Arc::strong_count(&captured), 1, "the items are gone");
+    assert_eq!(Arc::strong_count(&captured), 1, "the items are dropped");
     assert!(!asleep.is_finished());
     waker.wake();
     assert!(asleep.join().unwrap_err().is_cancelled());

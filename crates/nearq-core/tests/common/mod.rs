@@ -185,7 +185,7 @@ impl Barrier {
 
 /// This process's threads of the runtime: names by thread id.
 pub fn threads() -> BTreeMap<u64, String> {
-    let entries = std::fs::read_dir("/proc/self/task").expect("/proc is there");
+    let entries = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
     entries
         .filter_map(|entry| {
             let entry = entry.ok()?;

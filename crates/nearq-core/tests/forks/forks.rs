@@ -164,7 +164,7 @@ fn forks_under_load() {
                     at += 1;
                 }
                 for work in &works {
-                    eventually("all of it has run", || !work.is_pending() && !work.is_running());
+                    eventually("all items have run", || !work.is_pending() && !work.is_running());
                 }
             });
         }
@@ -296,9 +296,9 @@ fn handles_of_the_parents_tasks() {
     let [waiting, dropped, polled] = [(); 3].map(|()| queue.spawn(|| ()));
     eventually("three wait", || queue.inactive() == 3);
     child(|| {
-        assert_eq!(done.join().unwrap(), 7, "what had ended before is there");
+        assert_eq!(done.join().unwrap(), 7, "tasks that had ended have their result");
         for handle in [running, waiting] {
-            assert!(handle.is_finished(), "it will never be more finished here");
+            assert!(handle.is_finished(), "the task counts as finished in the child");
             assert!(handle.join().unwrap_err().is_cancelled());
         }
         drop(dropped);

@@ -37,7 +37,7 @@ fn a_fork_inside_an_item() {
             });
             5
         });
-        assert_eq!(handle.join().unwrap(), 5, "the parent's item goes on");
+        assert_eq!(handle.join().unwrap(), 5, "the parent's item continues");
     }
     uses(&queue);
 }

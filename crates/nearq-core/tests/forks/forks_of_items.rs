@@ -74,7 +74,7 @@ fn uses(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     gate.open();
     holder.join().unwrap();
     work.flush().unwrap();
-    eventually("all has run", || runs.load(Ordering::SeqCst) == before + 5);
+    eventually("all items have run", || runs.load(Ordering::SeqCst) == before + 5);
     queue.set_max_active(limit).unwrap();
     queue.flush().unwrap();
     queue.drain().unwrap();
@@ -386,7 +386,7 @@ fn handles_and_futures_of_the_parents() {
     barrier.open();
     waker.wake();
     // `child` has had the handles; what they stand for goes on all the same.
-    eventually("the parent's future goes on", || polls.load(Ordering::SeqCst) == 2);
+    eventually("the parent's future continues", || polls.load(Ordering::SeqCst) == 2);
 }
 
 /// The lock that the parent's waker takes when it is dropped may be held for good in the child.
@@ -479,7 +479,7 @@ fn sets() {
                     Err(error) => assert!(error.is_cancelled()),
                 }
             }
-            assert_eq!(results, ended, "what had ended has its result");
+            assert_eq!(results, ended, "tasks that had ended have their result");
             assert!(set.blocking_join_next().is_none() && set.is_empty());
             for number in 0..50 {
                 set.spawn(move || number);
@@ -506,7 +506,7 @@ fn a_frozen_runtime_stays_frozen() {
     let held = queue.spawn(|| 1);
     child(|| {
         assert!(runtime.is_frozen());
-        assert_eq!(queue.inactive(), 0, "what is held back is the parent's");
+        assert_eq!(queue.inactive(), 0, "held-back items are the parent's");
         let childs_handle = queue.spawn(|| 2);
         std::thread::sleep(SOON);
         assert!(!childs_handle.is_finished() && queue.inactive() == 1);

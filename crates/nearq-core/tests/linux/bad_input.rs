@@ -106,7 +106,7 @@ fn a_refused_change_changes_nothing() {
     assert!(refused.is_err());
     assert_eq!(queue.attributes(), attributes);
     assert_eq!(queue.pods(), pods);
-    assert_eq!(queue.spawn(|| 5).join().unwrap(), 5, "and it works");
+    assert_eq!(queue.spawn(|| 5).join().unwrap(), 5, "and the queue works");
 }
 
 #[test]

@@ -256,7 +256,7 @@ fn cancelling_a_later_queueing_does_not_end_the_wait_for_an_execution() {
     assert!(queue.queue(&gate.work));
     let last = gate.work.flushed();
     gate.open();
-    assert!(waits, "what it waited for still ran");
+    assert!(waits, "the awaited item was still running");
     assert!(waiter.join().unwrap().unwrap());
     assert!(queue.spawn_future(last).join().unwrap().unwrap());
     assert_eq!(gate.entered.load(Ordering::SeqCst), 2);
@@ -386,7 +386,7 @@ fn enable_does_not_undo_cancel_sync() {
     }
     // As often as it is disabled, and not more often.
     gate.work.disable();
-    assert!(!gate.work.enable(), "cancel_sync waits still");
+    assert!(!gate.work.enable(), "cancel_sync still waits");
     assert!(std::panic::catch_unwind(|| gate.work.enable()).is_err());
     assert!(gate.work.is_disabled() && !queue.queue(&gate.work));
     gate.open();

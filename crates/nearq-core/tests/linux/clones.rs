@@ -25,7 +25,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
 #[test]
 fn only_the_drop_of_the_last_clone_waits() {
     let runtime = runtime();
-    let queue = runtime.workqueue_builder("cloned").build().expect("can be done");
+    let queue = runtime.workqueue_builder("cloned").build().expect("the call succeeds");
     let (open, gate) = mpsc::channel::<()>();
     let ran = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&ran);
@@ -47,7 +47,7 @@ fn only_the_drop_of_the_last_clone_waits() {
 #[test]
 fn threads_queue_through_clones_of_their_own() {
     let runtime = runtime();
-    let queue = runtime.workqueue_builder("threads").build().expect("can be done");
+    let queue = runtime.workqueue_builder("threads").build().expect("the call succeeds");
     let ran = Arc::new(AtomicU32::new(0));
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -71,7 +71,7 @@ fn threads_queue_through_clones_of_their_own() {
 #[test]
 fn an_item_may_drop_the_last_clone_of_its_own_queue() {
     let runtime = runtime();
-    let queue = runtime.workqueue_builder("own").build().expect("can be done");
+    let queue = runtime.workqueue_builder("own").build().expect("the call succeeds");
     let (sender, receiver) = mpsc::channel();
     let (queue_clone, handle) = (queue.clone(), queue.handle());
     let (open, gate) = mpsc::channel::<()>();
@@ -83,7 +83,7 @@ fn an_item_may_drop_the_last_clone_of_its_own_queue() {
     drop(queue);
     assert!(handle.upgrade().is_some(), "the item has a clone");
     open.send(()).expect("the item waits");
-    receiver.recv_timeout(PATIENCE).expect("what it queued runs");
+    receiver.recv_timeout(PATIENCE).expect("the item that it queued runs");
     wait_until(|| handle.upgrade().is_none());
     // It keeps the queue's memory.
     drop(handle);
@@ -93,7 +93,7 @@ fn an_item_may_drop_the_last_clone_of_its_own_queue() {
 #[test]
 fn a_handle_becomes_a_queue_again_until_the_last_one_is_dropped() {
     let runtime = runtime();
-    let queue = runtime.workqueue_builder("again").build().expect("can be done");
+    let queue = runtime.workqueue_builder("again").build().expect("the call succeeds");
     let (runs, own_handle) = (Arc::new(AtomicU32::new(0)), queue.handle());
     let counted = Arc::clone(&runs);
     let work = Work::new(move |work: &Work| {

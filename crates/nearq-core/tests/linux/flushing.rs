@@ -69,7 +69,10 @@ fn a_flush_of_a_queue_that_is_never_empty_returns() {
         queue.flush().unwrap();
         assert!(task.is_finished());
     }
-    assert!(again.iter().all(|work| work.is_pending() || work.is_running()), "they never rest");
+    assert!(
+        again.iter().all(|work| work.is_pending() || work.is_running()),
+        "the queue is never empty"
+    );
     stop.store(true, Ordering::Relaxed);
     queue.flush().unwrap();
     queue.flush().unwrap();
@@ -101,7 +104,11 @@ fn an_item_cannot_wait_for_its_own_queue() {
     let (queue, other) = (queue(&runtime, 16), queue(&runtime, 16));
     let queue_clone = Arc::clone(&queue);
     let answers = queue.spawn(move || {
-        assert_eq!((other.flush(), other.drain()), (Ok(()), Ok(())), "another one");
+        assert_eq!(
+            (other.flush(), other.drain()),
+            (Ok(()), Ok(())),
+            "another queue can be waited for"
+        );
         [
             queue_clone.flush(),
             queue_clone.drain(),

@@ -131,7 +131,7 @@ fn items_on_a_timer_are_dropped_with_their_queue() {
     assert!(queue.queue_delayed(&work, Duration::from_hours(1)));
     assert!(queue.queue_delayed(&kept, Duration::from_hours(1)));
     drop((work, queue));
-    common::eventually("the value goes", || dropped.lock().unwrap().len() == 1);
+    common::eventually("the value is dropped", || dropped.lock().unwrap().len() == 1);
     common::eventually("it is free again", || !kept.is_pending());
     assert!(other.queue_delayed(&kept, Duration::from_millis(1)), "by another queue");
     common::eventually("it has run", || !kept.is_pending());
@@ -164,7 +164,7 @@ fn an_item_that_drops_its_last_handle_is_freed_after_its_execution() {
     assert!(queue.queue(&work));
     drop(work);
     drop(gone);
-    common::eventually("the value goes", || dropped.lock().unwrap().len() == 1);
+    common::eventually("the value is dropped", || dropped.lock().unwrap().len() == 1);
     assert_eq!(at_end.load(Ordering::SeqCst), 1);
     assert_ne!(*dropped.lock().unwrap(), here());
 }
@@ -244,7 +244,7 @@ fn panicking_destructors_lose_nothing() {
     }
     queue.flush().unwrap();
     // By their numbers: other tests of this process have threads too.
-    common::eventually("every worker that is counted is there", || {
+    common::eventually("every counted worker exists", || {
         let (workers, threads) = (runtime.workers(), common::threads());
         let is_there = |id: Option<u64>| id.is_some_and(|id| threads.contains_key(&id));
         workers.len() == runtime.thread_count()

@@ -217,7 +217,7 @@ fn an_endlessly_yielding_future_lets_other_items_run() {
     for round in 0..200 {
         assert_eq!(queue.spawn(move || round).join().unwrap(), round);
     }
-    eventually("each has many turns", || {
+    eventually("each runs many times", || {
         turns.iter().all(|turns| turns.load(Ordering::Relaxed) > 1000)
     });
     // One after the other: at any time they have had nearly as many turns.
@@ -257,7 +257,7 @@ fn panics_of_futures_reach_the_joiner_and_are_counted() {
     });
     let error = handle.join().unwrap_err();
     assert_eq!(error.message(), Some("on purpose: a future"));
-    assert_eq!(queue.spawn_future(async { 4 }).join().unwrap(), 4, "the worker lives on");
+    assert_eq!(queue.spawn_future(async { 4 }).join().unwrap(), 4, "the worker survives");
     eventually("it is counted", || {
         queue.statistics().iter().map(|pwq| pwq.panicked).sum::<u64>() == 1
     });
@@ -405,7 +405,7 @@ fn a_future_may_drop_its_own_queue() {
         });
         *slot.lock().unwrap() = Some(queue);
         go.fire();
-        assert_eq!(handle.join().unwrap(), 5, "its own wakes come from within");
+        assert_eq!(handle.join().unwrap(), 5, "its own wakes come from inside");
         signal.fire();
         assert!(sleeper.join().unwrap_err().is_cancelled());
     }

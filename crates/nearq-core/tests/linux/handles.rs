@@ -15,7 +15,7 @@ fn runtime() -> Runtime {
 }
 
 fn queue(runtime: &Runtime, name: &str) -> Workqueue {
-    runtime.workqueue_builder(name).build().expect("can be done")
+    runtime.workqueue_builder(name).build().expect("the call succeeds")
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn after_the_last_owner_is_dropped_a_handle_gets_its_closure_back() {
         } else {
             handle.spawn(move || drop(token_clone))
         };
-        assert_eq!(Arc::strong_count(&token), 1, "what is refused is dropped at once");
+        assert_eq!(Arc::strong_count(&token), 1, "refused items are dropped at once");
         assert!(refused.is_finished());
         assert!(!refused.cancel(), "it is refused, not cancelled");
         let error = refused.join().unwrap_err();
@@ -180,7 +180,7 @@ fn a_delay_armed_during_the_drop_is_soon_discarded() {
         });
         let begin = Instant::now();
         while work.is_pending() {
-            assert!(begin.elapsed() < PATIENCE, "the timer still has it");
+            assert!(begin.elapsed() < PATIENCE, "the timer still holds the item");
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -212,7 +212,7 @@ fn a_struct_can_hold_a_queue_and_its_join_set() {
 #[test]
 fn a_task_goes_to_the_named_cpu() {
     let runtime = runtime();
-    let queue = runtime.workqueue_builder("named").per_cpu().build().expect("can be done");
+    let queue = runtime.workqueue_builder("named").per_cpu().build().expect("the call succeeds");
     let error = queue.task().on_cpu(60_000).unwrap_err();
     assert!(matches!(error, Error::NoSuchCpu { cpu: 60_000, .. }), "{error}");
     for cpu in &runtime.allowed_cpus() {

@@ -144,7 +144,7 @@ fn cancelled_closures_are_dropped_immediately() {
         assert!(handle.cancel());
         assert!(handle.is_finished());
     }
-    assert_eq!(Arc::strong_count(&tail), 2, "all but the last one's");
+    assert_eq!(Arc::strong_count(&tail), 2, "all but the last result");
     for (number, handle) in handles.into_iter().enumerate() {
         if number % 2 == 0 {
             assert!(handle.join().unwrap_err().is_cancelled());
@@ -228,7 +228,7 @@ fn a_set_cancels_members_that_have_not_started() {
     drop(set);
     open.send(()).unwrap();
     waker.wake();
-    eventually("what had begun ends", || ran.load(Ordering::Relaxed) == 1100);
+    eventually("running members end", || ran.load(Ordering::Relaxed) == 1100);
     drop(queue);
     assert_eq!(ran.load(Ordering::Relaxed), 1100);
 }
@@ -266,7 +266,7 @@ fn a_scope_within_an_item_of_a_queue_that_runs_one_at_a_time() {
         .unwrap();
     let expected: Vec<_> = (0..=5).chain([100, 101]).chain(6..20).chain([200]).collect();
     assert_eq!(order, expected);
-    assert_eq!(queue.spawn(|| 6).join().unwrap(), 6, "what was left behind does nothing");
+    assert_eq!(queue.spawn(|| 6).join().unwrap(), 6, "nodes that were left behind have no effect");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn set_mask(process: u32, cpus: &CpuSet) -> bool {
 /// A line of the child's, after its test harness's own.
 fn read_from_child(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
     loop {
-        let line = lines.next().expect("the child says something").unwrap();
+        let line = lines.next().expect("the child prints a line").unwrap();
         if let Some((_, text)) = line.split_once("child: ") {
             return text.to_owned();
         }

@@ -156,7 +156,7 @@ fn renewed() -> Arc<Workqueue> {
 
 /// Waits until no other thread has the queue, and drops it.
 fn put_away(mut queue: Arc<Workqueue>) {
-    common::eventually("an item that has the queue ends", || Arc::strong_count(&queue) == 1);
+    common::eventually("the item that has the queue ends", || Arc::strong_count(&queue) == 1);
     while let Err(shared) = Arc::try_unwrap(queue) {
         queue = shared;
     }

@@ -91,7 +91,7 @@ fn runtime() -> Runtime {
 }
 
 fn build(settings: WorkqueueBuilder) -> Workqueue {
-    settings.build().expect("can be done")
+    settings.build().expect("the call succeeds")
 }
 
 // ---- with the privilege, or without need for it --------------------------------------------------------------------
@@ -132,7 +132,7 @@ fn high_priority_is_nice_minus_20() {
         let queue = build(runtime.workqueue_builder("urgent").kind(kind).highpri());
         assert_eq!((queue.attributes().nice, queue.attributes().time_slice), (-20, None));
         assert_eq!(queue.effective_nice(), -20, "an attempt shows it");
-        assert_eq!(own_priority(), before, "which leaves the caller as it was");
+        assert_eq!(own_priority(), before, "the caller's priority is unchanged");
         assert_eq!(worker_of(&queue), like_caller(-20, None));
         assert_eq!(queue.effective_nice(), -20);
     }
@@ -388,7 +388,7 @@ fn refused_priorities_leave_a_short_slice_and_warn_once() {
             eventually("it has run", || !later.is_pending());
         }
         assert_eq!([urgent.effective_nice(), favoured.effective_nice()], [ordinary.nice; 2]);
-        eventually("the timer has what is allowed", || {
+        eventually("the timer has the permitted priority", || {
             named("nq/timer").is_some_and(|timer| priority_of(timer) == Some(slow))
         });
         assert_eq!(own_priority(), ordinary);

@@ -91,7 +91,7 @@ fn a_panic_reaches_the_joiner_with_its_message() {
     assert_eq!(*panic.into_panic().unwrap().into_payload().downcast::<u8>().unwrap(), 7);
     drop(queue.spawn(|| panic!("on purpose, and no thread joins it")));
     for _ in 0..100 {
-        assert_eq!(queue.spawn(|| 3).join().unwrap(), 3, "the workers live on");
+        assert_eq!(queue.spawn(|| 3).join().unwrap(), 3, "the workers survive");
     }
     common::eventually("the panics are counted", || {
         queue.statistics().iter().map(|pwq| pwq.panicked).sum::<u64>() == 3
@@ -136,7 +136,7 @@ fn a_result_that_panics_when_dropped_does_not_end_a_worker() {
     common::eventually("the function was dropped", || drops.load(Ordering::SeqCst) == 2);
     assert_eq!(queue.spawn(|| 5).join().unwrap(), 5);
     let alive: Vec<_> = runtime.workers().into_iter().map(|worker| worker.thread_id).collect();
-    common::eventually("every worker that is alive is there", || {
+    common::eventually("every live worker is listed", || {
         let threads = common::threads();
         alive.iter().all(|id| id.is_some_and(|id| threads.contains_key(&id)))
     });

@@ -130,7 +130,9 @@ fn a_trace_has_the_events_of_its_queue_in_order() {
         let of_kind: Vec<_> = events.iter().filter(|event| event.kind == kind).collect();
         assert_eq!(of_kind.len(), 100);
         assert!(of_kind.iter().all(|event| event.thread.is_some() == (kind != TraceKind::Queue)));
-        assert!(of_kind.iter().all(|event| event.function().contains("events_come_in_order")));
+        assert!(
+            of_kind.iter().all(|event| event.function().contains("events_of_its_queue_in_order"))
+        );
     }
     assert_eq!(all.take(usize::MAX).len(), 600);
     assert!(all.take(usize::MAX).is_empty());

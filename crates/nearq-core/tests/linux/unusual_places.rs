@@ -269,7 +269,7 @@ fn queues_dropped_by_their_items_are_freed_although_workers_are_busy() {
         });
         drop((queue, end));
     }
-    common::eventually("all are gone but the busy one", || runtime.queues().len() == 1);
+    common::eventually("all but the busy worker have ended", || runtime.queues().len() == 1);
     for work in &works {
         work.cancel_sync().unwrap();
     }

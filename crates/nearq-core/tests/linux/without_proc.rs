@@ -60,7 +60,7 @@ fn meet(queue: &Workqueue) {
     }
     let entered = entered.load(Ordering::SeqCst);
     gate.open();
-    assert_eq!(entered, all, "all of them start though nothing is known of threads");
+    assert_eq!(entered, all, "all of them start although nothing is known of threads");
     for item in items {
         item.join().unwrap();
     }

@@ -168,7 +168,10 @@ fn workers_that_wait_for_a_cpu_are_not_replaced() {
         let queue = runtime.workqueue_builder("crowded").build().unwrap();
         // Others want the CPUs as well: each worker runs a tenth of the time.
         let others: Vec<_> = (0..18)
-            .map(|_| Sim::spawn(ThreadSpec::default(), || compute(us(400_000))).expect("room"))
+            .map(|_| {
+                Sim::spawn(ThreadSpec::default(), || compute(us(400_000)))
+                    .expect("a thread can be started")
+            })
             .collect();
         let items: Vec<_> = (0..400).map(|_| queue.spawn(|| compute(us(100)))).collect();
         let mut most = 0;

@@ -24,7 +24,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn freezable(runtime: &Runtime<Sim>, name: &str) -> Workqueue<Sim> {
-    runtime.workqueue_builder(name).freezable().build().expect("can be done")
+    runtime.workqueue_builder(name).freezable().build().expect("the call succeeds")
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn under_load(seed: u64) {
         let runtime = runtime();
         let max_active = [1, 2, 100, 1024][seed as usize % 4];
         let builder = runtime.workqueue_builder("loaded").freezable().max_active(max_active);
-        let queue = Arc::new(builder.build().expect("can be done"));
+        let queue = Arc::new(builder.build().expect("the call succeeds"));
         let (started, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let mut issuers = Vec::new();
         while issuers.len() < 4 {
@@ -153,7 +153,8 @@ fn two_threads_freeze_and_one_thaws() {
         Sim::sleep(Duration::from_millis(1));
         let freezers = [(); 2].map(|()| {
             let runtime = runtime.clone();
-            Sim::spawn(ThreadSpec::default(), move || runtime.freeze().unwrap()).expect("room")
+            Sim::spawn(ThreadSpec::default(), move || runtime.freeze().unwrap())
+                .expect("a thread can be started")
         });
         Sim::sleep(Duration::from_millis(1));
         assert!(runtime.is_frozen());
@@ -188,7 +189,7 @@ fn an_item_may_wait_for_items_that_a_thaw_admits() {
         let outcome = simulation(3).run(move || {
             let runtime = runtime();
             let builder = runtime.workqueue_builder("own").freezable().max_active(3);
-            let queue = Arc::new(builder.build().expect("can be done"));
+            let queue = Arc::new(builder.build().expect("the call succeeds"));
             let (queue_clone, frozen) = (Arc::clone(&queue), runtime.clone());
             let waiter = queue.spawn(move || {
                 while !frozen.is_frozen() {
@@ -203,7 +204,7 @@ fn an_item_may_wait_for_items_that_a_thaw_admits() {
             Sim::sleep(Duration::from_millis(20));
             let is_refused = waiter.is_finished();
             runtime.thaw();
-            Sim::join(freezer.expect("room"));
+            Sim::join(freezer.expect("a thread can be started"));
             assert_eq!(
                 (is_refused, waiter.join().unwrap()),
                 (limit == 1, limit == 1),
@@ -230,7 +231,7 @@ fn a_queue_is_dropped_while_other_threads_freeze_and_thaw() {
                         runtime.thaw();
                     }
                 };
-                Sim::spawn(ThreadSpec::default(), main).expect("room")
+                Sim::spawn(ThreadSpec::default(), main).expect("a thread can be started")
             };
             drop(queue);
             // Somebody else's memory may be there then.

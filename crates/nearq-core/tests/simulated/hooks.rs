@@ -33,7 +33,7 @@ fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
         .workqueue_builder("hooks")
         .affinity_scope(AffinityScope::System)
         .build()
-        .expect("can be done")
+        .expect("the call succeeds")
 }
 
 /// How long an item of the queue takes from being queued to its end.
@@ -62,7 +62,7 @@ fn a_sleeping_worker_is_woken_while_another_is_in_its_start_hook() {
                     Sim::sleep(LONG);
                 }
             });
-            let runtime = runtime.build().expect("is known");
+            let runtime = runtime.build().expect("the settings are valid");
             let queue = queue(&runtime);
             eight_items(&queue)
         });
@@ -79,7 +79,7 @@ fn another_worker_is_started_while_the_first_is_in_its_start_hook() {
                     Sim::sleep(LONG);
                 }
             });
-            let runtime = runtime.build().expect("is known");
+            let runtime = runtime.build().expect("the settings are valid");
             let queue = queue(&runtime);
             (one_item(&queue), one_item(&queue), runtime.thread_count())
         });
@@ -99,7 +99,7 @@ fn a_start_hook_may_wait_for_an_item_of_its_own_pool() {
                 slot_clone.get().expect("is set").spawn(|| ()).join().expect("no panic");
             }
         });
-        let runtime = runtime.build().expect("is known");
+        let runtime = runtime.build().expect("the settings are valid");
         slot.set(queue(&runtime)).expect("is set once");
         one_item(slot.get().expect("is set"))
     });
@@ -110,7 +110,7 @@ fn a_start_hook_may_wait_for_an_item_of_its_own_pool() {
 fn slow_start_hooks_add_at_most_one_thread_to_the_number_of_cpus() {
     for cpus in [1, 4] {
         let (most, all) = simulate(&format!("core:{cpus}"), 1, move || {
-            let runtime = builder(|_| Sim::sleep(LONG)).build().expect("is known");
+            let runtime = builder(|_| Sim::sleep(LONG)).build().expect("the settings are valid");
             let queue = queue(&runtime);
             let begin = Sim::now();
             let items: Vec<_> = (0..1000).map(|_| queue.spawn(|| ())).collect();
@@ -137,7 +137,7 @@ fn a_stall_names_start_hooks_that_do_not_return() {
         let runtime = builder(|_| Sim::sleep(LONG))
             .stall_after(ms(200))
             .on_stall(move |stall| reports_clone.lock().push(stall.clone()));
-        let runtime = runtime.build().expect("is known");
+        let runtime = runtime.build().expect("the settings are valid");
         one_item(&queue(&runtime));
         core::mem::take(&mut *reports.lock())
     });
@@ -164,7 +164,7 @@ fn a_slow_stop_hook_delays_no_items() {
             .idle_timeout(ms(20))
             .on_worker_stop(|_| Sim::sleep(LONG))
             .build()
-            .expect("is known");
+            .expect("the settings are valid");
         let queue = queue(&runtime);
         eight_items(&queue)
     });

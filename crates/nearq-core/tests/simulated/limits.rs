@@ -101,7 +101,7 @@ fn queue_item(queue: &Workqueue<Sim>, cpu: usize, domain: Domain, running: &Runn
     let parker = Arc::new(Parker::<Sim>::new());
     let running = Arc::clone(running);
     let work = nearq_core::Work::new_in(move |_: &nearq_core::Work<Sim>| {
-        running.lock().expect("not poisoned").push((domain, Arc::clone(&parker)));
+        running.lock().expect("the mutex is not poisoned").push((domain, Arc::clone(&parker)));
         parker.park(None);
     });
     assert!(queue.queue_on(cpu, &work).expect("there is such a CPU"));
@@ -112,7 +112,7 @@ fn end(domain: Domain, running: &Running) {
     for _ in 0..2000 {
         // The lock is nothing that a simulated thread may wait for: it is not held across a call of the platform.
         let found = {
-            let mut running = running.lock().expect("not poisoned");
+            let mut running = running.lock().expect("the mutex is not poisoned");
             let at = running.iter().position(|(of, _)| *of == domain);
             at.map(|at| running.remove(at).1)
         };
@@ -150,7 +150,8 @@ fn run(
 ) -> Result<(), String> {
     let builder = runtime.workqueue_builder("modelled").affinity_scope(scope).helping(false);
     // Dropped at the end only: the drop would wait for items that are never ended.
-    let queue = ManuallyDrop::new(builder.max_active(max_active).build().expect("can be done"));
+    let queue =
+        ManuallyDrop::new(builder.max_active(max_active).build().expect("the call succeeds"));
     let mut model = Model {
         scope,
         mask: CpuSet::all(CPUS),
@@ -186,7 +187,7 @@ fn run(
                     let max_active = model.max_active;
                     assert_eq!(set, Err(Error::MinActive { asked: *items, max_active }));
                 } else {
-                    set.expect("not too much");
+                    set.expect("the amount is allowed");
                     model.min_active = *items;
                 }
             }
@@ -203,7 +204,7 @@ fn run(
         model.counts.iter().find(|(_, count)| count.active > 0).map(|(domain, _)| *domain)
     };
     while let Some(domain) = left(&model) {
-        model.counts.get_mut(&domain).expect("just found").active -= 1;
+        model.counts.get_mut(&domain).expect("it was just found").active -= 1;
         model.settle();
         end(domain, &running);
     }
@@ -249,11 +250,11 @@ fn a_min_active_above_the_limit_is_refused_with_the_allowed_range() {
             .affinity_scope(AffinityScope::Numa)
             .max_active(6)
             .min_active(0);
-        let queue = queue.build().expect("can be done");
+        let queue = queue.build().expect("the call succeeds");
         let limits: Vec<_> =
             queue.limits().into_iter().map(|row| (row.domain, row.limit)).collect();
         assert_eq!(limits, [0, 1, 2].map(|node| (Domain::Node(node), 2)));
-        queue.set_min_active(6).expect("not too much");
+        queue.set_min_active(6).expect("the amount is allowed");
         assert!(queue.limits().iter().all(|row| row.limit == 6));
     });
     outcome.expect();
@@ -265,14 +266,15 @@ fn a_set_can_be_joined_once_max_active_is_raised() {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue =
-            Arc::new(runtime.workqueue_builder("set").max_active(1).build().expect("is known"));
+        let queue = Arc::new(
+            runtime.workqueue_builder("set").max_active(1).build().expect("the settings are valid"),
+        );
         let queue_clone = Arc::clone(&queue);
         let joiner = queue.spawn(move || {
             let mut set = queue_clone.join_set();
             (0..4).for_each(|number| set.spawn(move || number));
             assert!(matches!(set.blocking_join_next(), Some(Err(JoinError::Deadlock))));
-            queue_clone.set_max_active(2).expect("can be done");
+            queue_clone.set_max_active(2).expect("the call succeeds");
             let rest: Vec<u32> = core::iter::from_fn(|| set.blocking_join_next()?.ok()).collect();
             (rest, set.len())
         });

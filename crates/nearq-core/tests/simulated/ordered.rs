@@ -51,7 +51,7 @@ fn under_changes(seed: u64) {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let builder =
             runtime.workqueue_builder("ordered").ordered().affinity_scope(AffinityScope::Cache);
-        let queue = Arc::new(builder.build().expect("can be done"));
+        let queue = Arc::new(builder.build().expect("the call succeeds"));
         let started = Started::default();
         let mut issuers = Vec::new();
         while issuers.len() < ISSUERS {
@@ -70,7 +70,7 @@ fn under_changes(seed: u64) {
         }
         for change in 0..20 {
             Sim::sleep(Duration::from_micros(40));
-            queue.set_nice(change % 3).expect("can be done");
+            queue.set_nice(change % 3).expect("the call succeeds");
             let mask: CpuSet =
                 all.iter().filter(|cpu| !(cpu + change as usize).is_multiple_of(3)).collect();
             // The machine may have taken all of them.
@@ -79,7 +79,10 @@ fn under_changes(seed: u64) {
         issuers.into_iter().for_each(Sim::join);
         drop(queue);
         drop(runtime);
-        Arc::into_inner(started).expect("all have ended").into_inner().expect("not poisoned")
+        Arc::into_inner(started)
+            .expect("all have ended")
+            .into_inner()
+            .expect("the mutex is not poisoned")
     });
     assert!(outcome.panics.is_empty(), "seed {seed}: {}", outcome.report());
     let started = outcome.expect();
@@ -101,19 +104,23 @@ fn items_run_in_queueing_order_across_cpus_and_changes_of_the_mask() {
     let machine = Topology::from_synthetic("numa:2 l3:2 core:2").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue_builder("ordered").ordered().build().expect("can be done");
+        let queue =
+            runtime.workqueue_builder("ordered").ordered().build().expect("the call succeeds");
         let started = Started::default();
         for number in 0..200 {
             let cpu = number * 5 % 8;
             Sim::set_affinity(Sim::current_thread(), &CpuSet::single(cpu)).expect("allowed");
             if number.is_multiple_of(10) {
                 let mask = [None, Some("0-3".parse().unwrap()), Some("2-7".parse().unwrap())];
-                queue.set_cpumask(mask[number / 10 % 3].clone()).expect("can be done");
+                queue.set_cpumask(mask[number / 10 % 3].clone()).expect("the call succeeds");
             }
             issue(&queue, 0, number, &started);
         }
         drop(queue);
-        Arc::into_inner(started).expect("all have ended").into_inner().expect("not poisoned")
+        Arc::into_inner(started)
+            .expect("all have ended")
+            .into_inner()
+            .expect("the mutex is not poisoned")
     });
     assert!(outcome.expect().into_iter().map(|(_, number)| number).eq(0..200));
 }
@@ -123,7 +130,8 @@ fn an_item_that_queues_itself_runs_after_the_others() {
     let machine = Topology::from_synthetic("core:4").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue_builder("ordered").ordered().build().expect("can be done");
+        let queue =
+            runtime.workqueue_builder("ordered").ordered().build().expect("the call succeeds");
         let queue = Arc::new(queue);
         let order: Arc<Mutex<Vec<usize>, Sim>> = Arc::new(Mutex::new_in(Vec::new()));
         let (queue_weak, log) = (Arc::downgrade(&queue), Arc::clone(&order));
@@ -162,7 +170,7 @@ fn an_ordered_queue_has_no_limit_to_set() {
         );
         let last = ordered().per_cpu().build().expect("the last kind counts");
         assert!(last.is_per_cpu() && !last.is_ordered());
-        let queue = ordered().max_active(1).build().expect("it is 1");
+        let queue = ordered().max_active(1).build().expect("the limit is 1");
         assert!(queue.is_ordered() && queue.max_active() == 1);
         assert_eq!(
             queue.set_max_active(1),
@@ -188,7 +196,7 @@ fn rejecting_all_members_of_a_set_takes_linear_time() {
         let outcome = Simulation::new(machine, 1).run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
             let queue =
-                runtime.workqueue_builder("ordered").ordered().build().expect("can be done");
+                runtime.workqueue_builder("ordered").ordered().build().expect("the call succeeds");
             let queue = Arc::new(queue);
             let queue_clone = Arc::clone(&queue);
             let joiner = queue.spawn(move || {

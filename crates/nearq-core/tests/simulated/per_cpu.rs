@@ -28,7 +28,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue_builder("percpu").per_cpu().build().expect("can be done")
+    runtime.workqueue_builder("percpu").per_cpu().build().expect("the call succeeds")
 }
 
 fn witness(seen: &SeenCpus, queued: usize) -> Work<Sim> {
@@ -58,7 +58,8 @@ fn items_run_on_the_named_cpu_or_the_queueing_cpu() {
                     }
                 };
                 let affinity = Some(CpuSet::single(cpu));
-                Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main).expect("room")
+                Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main)
+                    .expect("a thread can be started")
             })
             .collect();
         issuers.into_iter().for_each(Sim::join);
@@ -282,7 +283,7 @@ fn creating_pools_takes_linear_time_in_the_number_of_cpus() {
                 .workqueue_builder("cpus")
                 .affinity_scope(AffinityScope::Cpu)
                 .build()
-                .expect("can be done");
+                .expect("the call succeeds");
             for round in 0..changes {
                 queue.set_time_slice(Duration::from_micros(101 + round)).expect("a slice");
             }

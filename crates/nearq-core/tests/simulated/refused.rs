@@ -30,7 +30,7 @@ fn while_refused(test: impl FnOnce(Workqueue<Sim>) + 'static) -> Duration {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).time_limit(Duration::from_secs(100)).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue_builder("refused").build().expect("can be done");
+        let queue = runtime.workqueue_builder("refused").build().expect("the call succeeds");
         let began = Sim::now();
         let relief = Sim::spawn(ThreadSpec::default(), || {
             Sim::sleep(REFUSED);
@@ -107,7 +107,7 @@ fn runs_unwaited(idle_timeout: Duration) {
     let outcome = simulation.run(move || {
         let builder = Runtime::<Sim>::builder_in().idle_timeout(idle_timeout);
         let runtime = builder.build().expect("the machine is known");
-        let queue = runtime.workqueue_builder("unwaited").build().expect("can be done");
+        let queue = runtime.workqueue_builder("unwaited").build().expect("the call succeeds");
         // More than there are CPUs, and all of them sleep: the monitor starts workers for the waiting ones.
         let sleepers: Vec<_> =
             (0..8).map(|_| queue.spawn(|| Sim::sleep(Duration::from_millis(5)))).collect();
@@ -167,7 +167,11 @@ fn a_waiting_thread_is_notified_of_a_later_refusal() {
         refuse(false);
         let (other, ran) =
             (Runtime::<Sim>::builder_in().build(), Arc::new(Mutex::<_, Sim>::new_in(false)));
-        let others = other.expect("known").workqueue_builder("other").build().expect("can be done");
+        let others = other
+            .expect("the machine is known")
+            .workqueue_builder("other")
+            .build()
+            .expect("the call succeeds");
         let ran_clone = Arc::clone(&ran);
         let handle = others.spawn(move || {
             while !*ran_clone.lock() {
@@ -196,7 +200,8 @@ fn an_idle_worker_retries_for_another_pool() {
         let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
         let ran_clone = Arc::clone(&ran);
         let runtime = queue.runtime();
-        let favoured = runtime.workqueue_builder("favoured").nice(-5).build().expect("can be done");
+        let favoured =
+            runtime.workqueue_builder("favoured").nice(-5).build().expect("the call succeeds");
         drop(favoured.spawn(move || *ran_clone.lock() = true));
         while !*ran.lock() {
             Sim::sleep(Duration::from_millis(10));
@@ -243,8 +248,10 @@ fn refused_in_a_second(threads: usize) -> u64 {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = Arc::new(runtime.workqueue_builder("refused").build().expect("can be done"));
-        let favoured = runtime.workqueue_builder("favoured").nice(-5).build().expect("can be done");
+        let queue =
+            Arc::new(runtime.workqueue_builder("refused").build().expect("the call succeeds"));
+        let favoured =
+            runtime.workqueue_builder("favoured").nice(-5).build().expect("the call succeeds");
         queue.spawn(|| {}).join().expect("no panic");
         refuse(true);
         let handles: Vec<_> = (0..threads).map(|_| favoured.spawn(|| {})).collect();

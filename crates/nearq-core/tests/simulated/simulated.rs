@@ -22,7 +22,7 @@ fn program(scope: AffinityScope, strict: bool, items: usize) -> Vec<(usize, usiz
         .affinity_scope(scope)
         .affinity_strict(strict)
         .build()
-        .expect("can be done");
+        .expect("the call succeeds");
     let queue = Arc::new(queue);
     let seen: Seen = Arc::new(Mutex::new_in(Vec::with_capacity(items)));
     let issuers: Vec<_> = (0..ISSUERS)
@@ -41,7 +41,7 @@ fn program(scope: AffinityScope, strict: bool, items: usize) -> Vec<(usize, usiz
                     }
                 }
             };
-            Sim::spawn(ThreadSpec::default(), main).expect("room")
+            Sim::spawn(ThreadSpec::default(), main).expect("a thread can be started")
         })
         .collect();
     issuers.into_iter().for_each(Sim::join);
@@ -118,7 +118,7 @@ fn strict_items_run_in_the_pod_of_the_cpu_that_queued_them() {
             .workqueue_builder("strict")
             .affinity_scope(AffinityScope::Cache)
             .affinity_strict(true);
-        let queue = strict.build().expect("can be done");
+        let queue = strict.build().expect("the call succeeds");
         let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
         let works: Vec<_> = (0..64)
             .map(|cpu| {
@@ -154,7 +154,7 @@ fn sleepers_may_exceed_the_cpus_but_runners_do_not() {
             .workqueue_builder("sleepers")
             .affinity_scope(AffinityScope::Cache)
             .build()
-            .expect("can be done");
+            .expect("the call succeeds");
         let begin = Sim::now();
         let sleepers: Vec<_> =
             (0..12).map(|_| queue.spawn(|| Sim::sleep(Duration::from_secs(1)))).collect();
@@ -183,7 +183,7 @@ fn eight_items(helping: bool) -> Duration {
             .workqueue_builder("cores")
             .affinity_scope(AffinityScope::Cache)
             .helping(helping);
-        let queue = builder.build().expect("can be done");
+        let queue = builder.build().expect("the call succeeds");
         let spawn = |_| {
             // The worker that was called for the item before has found it by then.
             Sim::sleep(Duration::from_micros(100));
@@ -219,7 +219,7 @@ fn an_item_runs_although_threads_are_refused_when_it_is_queued() {
         faults.spawn_refused_one_in = 2;
         let outcome = Simulation::new(machine, seed).faults(faults).run(|| {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-            let queue = runtime.workqueue_builder("refused").build().expect("can be done");
+            let queue = runtime.workqueue_builder("refused").build().expect("the call succeeds");
             let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
             let ran_clone = Arc::clone(&ran);
             let handle = queue.spawn(move || *ran_clone.lock() = true);
@@ -248,8 +248,8 @@ fn a_queue_whose_mask_was_taken_away_can_be_changed() {
         limits.cpuset = Some(CpuSet::single(0));
         Sim::set_limits(limits);
         runtime.refresh();
-        assert_eq!(queue.effective_cpumask(), CpuSet::single(0), "what is left");
-        queue.set_affinity_strict(true).expect("has nothing to do with the mask");
+        assert_eq!(queue.effective_cpumask(), CpuSet::single(0), "the remaining CPU");
+        queue.set_affinity_strict(true).expect("the failure is not due to the mask");
         queue.set_cpumask(CpuSet::all(2)).expect("one of them is allowed");
         queue.set_cpumask(second).expect_err("none of it is allowed");
         assert_eq!(queue.spawn(Sim::current_cpu).join().expect("no panic"), 0);
@@ -264,7 +264,7 @@ fn rate(disturb: impl FnOnce(&nearq_core::Workqueue<Sim>) + 'static) -> u64 {
     let machine = Topology::from_synthetic("l3:1 core:72").expect("well formed");
     let outcome = Simulation::new(machine, 4).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = Arc::new(runtime.workqueue_builder("rate").build().expect("can be done"));
+        let queue = Arc::new(runtime.workqueue_builder("rate").build().expect("the call succeeds"));
         let issue = |cpu| {
             let queue = Arc::clone(&queue);
             let affinity = Some(CpuSet::single(cpu));
@@ -280,7 +280,8 @@ fn rate(disturb: impl FnOnce(&nearq_core::Workqueue<Sim>) + 'static) -> u64 {
                     parker.park(None);
                 }
             };
-            Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main).expect("room")
+            Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main)
+                .expect("a thread can be started")
         };
         let issuers: Vec<_> = (0..72).map(issue).collect();
         let begin = Sim::now();
@@ -296,7 +297,7 @@ fn rate(disturb: impl FnOnce(&nearq_core::Workqueue<Sim>) + 'static) -> u64 {
 #[test]
 fn a_briefly_closed_queue_reopens_under_load() {
     let (without, with) =
-        (rate(|_| {}), rate(|queue| queue.set_max_active(1023).expect("can be done")));
+        (rate(|_| {}), rate(|queue| queue.set_max_active(1023).expect("the call succeeds")));
     println!("{without} items a second, {with} after the limit was written");
     assert!(with > without / 2);
 }

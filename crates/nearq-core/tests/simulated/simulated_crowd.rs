@@ -25,7 +25,7 @@ fn crowded(seed: u64, cpus: usize, strangers: usize) -> u32 {
                         compute(Duration::from_millis(1));
                     }
                 };
-                Sim::spawn(ThreadSpec::default(), main).expect("room")
+                Sim::spawn(ThreadSpec::default(), main).expect("a thread can be started")
             })
             .collect();
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
@@ -35,7 +35,7 @@ fn crowded(seed: u64, cpus: usize, strangers: usize) -> u32 {
                     .workqueue_builder("crowd")
                     .affinity_scope(scope)
                     .build()
-                    .expect("can be done")
+                    .expect("the call succeeds")
             });
         let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let visit = |number: usize| {

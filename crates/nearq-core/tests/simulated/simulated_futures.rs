@@ -63,7 +63,7 @@ fn ring(seed: u64, schedule: Schedule, scope: AffinityScope, max_active: usize) 
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
             let builder =
                 runtime.workqueue_builder("ring").affinity_scope(scope).max_active(max_active);
-            let queue = builder.build().expect("can be done");
+            let queue = builder.build().expect("the call succeeds");
             let waiting = (0..FUTURES).map(|_| None).collect();
             let ring = Arc::new(Ring { turn: Mutex::new_in((0, waiting)) });
             let mut set = queue.join_set();
@@ -100,7 +100,7 @@ fn ring(seed: u64, schedule: Schedule, scope: AffinityScope, max_active: usize) 
             let mut ended = 0;
             let mut polls = 0_u64;
             while let Some(result) = set.blocking_join_next() {
-                polls += result.expect("neither panicked nor cancelled");
+                polls += result.expect("it neither panicked nor was cancelled");
                 ended += 1;
             }
             noise.into_iter().flatten().for_each(Sim::join);
@@ -139,7 +139,8 @@ fn dropped(seed: u64) -> (u32, u32) {
         .run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
             let queue = runtime.workqueue_builder("dropped").max_active(1 + seed as usize % 5);
-            let queue = queue.affinity_scope(AffinityScope::Cache).build().expect("can be done");
+            let queue =
+                queue.affinity_scope(AffinityScope::Cache).build().expect("the call succeeds");
             let wakers = Arc::new(Mutex::<Vec<Waker>, Sim>::new_in(Vec::new()));
             let open = Arc::new(Mutex::<bool, Sim>::new_in(false));
             let handles: Vec<_> = (0..12)
@@ -209,7 +210,7 @@ fn a_queue_is_dropped_while_its_futures_are_woken() {
         cancelled += counts.1;
     }
     println!("{well} ended well, {cancelled} were cancelled");
-    assert!(well > 0 && cancelled > 0, "both ways are gone");
+    assert!(well > 0 && cancelled > 0, "both outcomes occur");
 }
 
 #[test]
@@ -223,7 +224,7 @@ fn closures_are_cancelled_while_they_start() {
                 let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
                 let queue =
                     runtime.workqueue_builder("cancelled").max_active(1 + seed as usize % 4);
-                let queue = queue.build().expect("can be done");
+                let queue = queue.build().expect("the call succeeds");
                 let runs = Arc::new(Mutex::<Vec<usize>, Sim>::new_in(Vec::new()));
                 let handles: Vec<_> = (0..40)
                     .map(|number| {
@@ -256,5 +257,5 @@ fn closures_are_cancelled_while_they_start() {
         not += cancelled;
     }
     println!("{ran} ran, {not} were cancelled");
-    assert!(ran > 0 && not > 0, "both ways are gone");
+    assert!(ran > 0 && not > 0, "both outcomes occur");
 }

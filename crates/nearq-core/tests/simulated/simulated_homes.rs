@@ -39,7 +39,7 @@ fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
         .workqueue_builder("homes")
         .affinity_scope(AffinityScope::Cache)
         .build()
-        .expect("can be done")
+        .expect("the call succeeds")
 }
 
 /// Runs of items at home, and away.
@@ -51,7 +51,7 @@ fn runs(statistics: &[PoolStatistics]) -> (u64, u64) {
 /// Runs `main` in a thread that stays on one CPU.
 fn on_cpu(cpu: usize, main: impl FnOnce() + Send + 'static) {
     let spec = ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };
-    Sim::join(Sim::spawn(spec, main).expect("room"));
+    Sim::join(Sim::spawn(spec, main).expect("a thread can be started"));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn helpers_take_items_only_beyond_the_threshold_of_a_home() {
         let (at_home, away, took) = burst(seed, 64);
         println!("{at_home} at home, {away} away, {took:?}");
         assert_eq!(at_home + away, 64);
-        assert!((20..=32).contains(&away), "seed {seed}: {away} of 64 ran away");
+        assert!((20..=32).contains(&away), "seed {seed}: {away} of 64 ran elsewhere");
         assert!(took < Duration::from_millis(52), "seed {seed}: {took:?} on eight CPUs");
     }
 }
@@ -213,7 +213,7 @@ fn an_item_that_ran_elsewhere_runs_at_home_the_next_time() {
             queue.queue(&works[number]);
             queue.flush().expect("not within an item");
         }
-        assert_eq!(*strays.lock(), [0; 0], "they ran away once more");
+        assert_eq!(*strays.lock(), [0; 0], "they ran elsewhere once more");
     });
 }
 
@@ -245,7 +245,7 @@ fn a_change_of_the_home_takes_effect_for_the_next_run() {
         queue.set_home(&first).expect("not per-CPU");
         first.move_to(1).expect("there is one");
         run(&|| {});
-        assert_eq!(seen.lock().last(), Some(&1), "it has its queue's home now");
+        assert_eq!(seen.lock().last(), Some(&1), "it has the home of its queue now");
         assert!(queue.home().as_ref() == Some(&first));
     });
 }
@@ -272,7 +272,7 @@ fn the_memory_of_an_item_that_ran_elsewhere_stays_at_home() {
                 .workqueue_builder("memory")
                 .affinity_scope(AffinityScope::Cache)
                 .memory(memory);
-            let queue = queue.build().expect("can be done");
+            let queue = queue.build().expect("the call succeeds");
             let home = Home::on_in(&runtime, 1).expect("there is one");
             let work = |home: Option<&Home<Sim>>| {
                 let seen = Arc::new(Mutex::<_, Sim>::new_in(None));
@@ -339,7 +339,8 @@ fn homes_are_spread_and_released() {
         let given = || runtime.home_nodes().iter().map(|node| node.homes).collect::<Vec<_>>();
         let homes: Vec<_> = (0..6).map(|_| Home::pick_in(&runtime)).collect();
         assert_eq!(given(), [3, 3]);
-        let queue = runtime.workqueue_builder("its").home(&homes[0]).build().expect("can be done");
+        let queue =
+            runtime.workqueue_builder("its").home(&homes[0]).build().expect("the call succeeds");
         let clone = homes[1].clone();
         drop(homes);
         assert_eq!(given().iter().sum::<u32>(), 2, "the queue has one, and we have a clone");
@@ -405,16 +406,19 @@ fn entering_a_home_moves_the_thread_and_leaving_restores_it() {
     simulate(10, |runtime| {
         let home = Home::on_in(&runtime, 1).expect("there is one");
         let me = Sim::current_thread();
-        let before = (Sim::affinity(me).expect("it is us"), Sim::memory_policy());
+        let before = (Sim::affinity(me).expect("the thread is the caller"), Sim::memory_policy());
         {
             let _at_home = home.enter().expect("allowed");
             assert_eq!(node(Sim::current_cpu()), 1);
-            assert_eq!(Sim::affinity(me).expect("it is us").to_list(), "4-7");
+            assert_eq!(Sim::affinity(me).expect("the thread is the caller").to_list(), "4-7");
             let mut block = pages(4);
             Sim::write(&mut block);
             assert_eq!(resident(&block)[0], 0);
         }
-        assert_eq!((Sim::affinity(me).expect("it is us"), Sim::memory_policy()), before);
+        assert_eq!(
+            (Sim::affinity(me).expect("the thread is the caller"), Sim::memory_policy()),
+            before
+        );
         // Memory is brought there.
         let mut block = pages(4);
         Sim::write(&mut block);
@@ -435,7 +439,7 @@ fn ordered_queues_and_the_system_scope_move_the_worker_home() {
                 .workqueue_builder("one pod")
                 .affinity_scope(AffinityScope::System)
                 .kind(kind);
-            let queue = builder.home(&home).build().expect("can be done");
+            let queue = builder.home(&home).build().expect("the call succeeds");
             for _ in 0..20 {
                 queue.spawn(|| compute(Duration::from_millis(3))).join().expect("no panic");
             }
@@ -451,12 +455,13 @@ fn on_one_node_nothing_is_counted_or_bound() {
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let home = Home::pick_in(&runtime);
-        let queue = runtime.workqueue_builder("one").home(&home).build().expect("can be done");
+        let queue =
+            runtime.workqueue_builder("one").home(&home).build().expect("the call succeeds");
         queue.spawn(|| {}).join().expect("no panic");
         let mut block = pages(2);
         assert_eq!((home.bind(&mut block), home.node()), (Ok(()), Some(0)));
         assert_eq!(runtime.home_nodes()[0].homes, 0);
-        drop(home.enter().expect("does nothing"));
+        drop(home.enter().expect("the call succeeds"));
         (home.explain(), runs(&queue.statistics()))
     });
     let (why, counted) = outcome.expect();
@@ -478,7 +483,7 @@ fn disturbed(seed: u64) -> (usize, usize) {
             .workqueue_builder("disturbed")
             .affinity_scope(scope)
             .max_active(seed as usize % 7 * 3);
-        let queue = Arc::new(queue.build().expect("can be done"));
+        let queue = Arc::new(queue.build().expect("the call succeeds"));
         let homes: Arc<[_]> = (0..3).map(|_| Home::pick_in(&runtime)).collect();
         homes[2].set_dynamic(true);
         let (ran, wanted) =
@@ -530,7 +535,7 @@ fn disturbed(seed: u64) -> (usize, usize) {
         // What the last items have spawned.
         drop(Arc::into_inner(queue));
         let given: u32 = runtime.home_nodes().iter().map(|node| node.homes).sum();
-        assert!(given <= 3, "{given} homes are given out, and there are three");
+        assert!(given <= 3, "{given} homes are in use, and there are three");
         drop(homes);
         // An item that was cancelled lives until a worker comes by its node.
         let deadline = Sim::now() + Duration::from_millis(100);
@@ -540,7 +545,7 @@ fn disturbed(seed: u64) -> (usize, usize) {
                 .workqueue_builder("others")
                 .affinity_scope(scope)
                 .build()
-                .expect("can be done");
+                .expect("the call succeeds");
             others.spawn(|| {}).join().expect("no panic");
         }
         // Each item that is left has the note.

@@ -34,13 +34,14 @@ fn from_queueing_to_start(
                         compute(MILLISECOND);
                     }
                 };
-                Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main).expect("room")
+                Sim::spawn(ThreadSpec { affinity, ..ThreadSpec::default() }, main)
+                    .expect("a thread can be started")
             })
             .collect();
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         // The issuer's mask is not the process's.
         let queue = settings(runtime.workqueue_builder("measured").per_cpu());
-        let queue = queue.build().expect("can be done");
+        let queue = queue.build().expect("the call succeeds");
         let times = Arc::new(Mutex::<Vec<Duration>, Sim>::new_in(Vec::new()));
         for _ in 0..100 {
             let (queued, times_clone) = (Sim::now(), Arc::clone(&times));
@@ -71,7 +72,10 @@ fn an_item_of_high_priority_starts_beside_busy_threads() {
         let alone = from_queueing_to_start(seed, 0, ITEM, WorkqueueBuilder::highpri).expect();
         println!("{usual:?}, with high priority {urgent:?}, alone {alone:?}");
         assert!(usual.1 > 20 * MILLISECOND, "seed {seed}: it waits for its turn: {usual:?}");
-        assert!(urgent.1 < Duration::from_micros(100), "seed {seed}: it does not: {urgent:?}");
+        assert!(
+            urgent.1 < Duration::from_micros(100),
+            "seed {seed}: the urgent item waits: {urgent:?}"
+        );
         assert!(urgent.0 < 3 * alone.0, "seed {seed}: {urgent:?} beside them, {alone:?} alone");
     }
 }

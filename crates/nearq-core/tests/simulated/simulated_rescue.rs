@@ -114,7 +114,7 @@ fn a_queue_without_a_rescuer_waits_until_threads_can_be_started() {
     let outcome = Simulation::new(machine("core:4"), 1).run(|| {
         let runtime = runtime();
         let rescued = build(runtime.workqueue_builder("rescued"));
-        let other = runtime.workqueue_builder("other").build().expect("can be done");
+        let other = runtime.workqueue_builder("other").build().expect("the call succeeds");
         refuse_threads();
         // Both wait on the same pool, in turns.
         let (mut ours, mut others) = (Vec::new(), Vec::new());
@@ -140,7 +140,7 @@ fn items_in_workers_batches_are_rescued() {
                 .workqueue_builder("other")
                 .affinity_scope(scope)
                 .build()
-                .expect("can be done");
+                .expect("the call succeeds");
             // Short items, so that workers take many at once.
             let short: Vec<_> = (0..2000).map(|_| other.spawn(|| ())).collect();
             assert!(wait_for(&short, Duration::from_secs(1)));
@@ -161,10 +161,14 @@ fn items_in_workers_batches_are_rescued() {
 /// All workers of the queue's pods sleep in items of another queue.
 fn workers_asleep(scope: AffinityScope, seed: u64) {
     let outcome = Simulation::new(machine("l3:2 core:2"), seed).run(move || {
-        let runtime = Runtime::<Sim>::builder_in().thread_limit(4).build().expect("is known");
+        let runtime =
+            Runtime::<Sim>::builder_in().thread_limit(4).build().expect("the settings are valid");
         let queue = build(runtime.workqueue_builder("needed").affinity_scope(scope));
-        let other =
-            runtime.workqueue_builder("asleep").affinity_scope(scope).build().expect("can be done");
+        let other = runtime
+            .workqueue_builder("asleep")
+            .affinity_scope(scope)
+            .build()
+            .expect("the call succeeds");
         let asleep: Vec<_> =
             (0..16).map(|_| other.spawn(|| Sim::sleep(Duration::from_secs(1)))).collect();
         Sim::sleep(Duration::from_millis(200));
@@ -302,8 +306,8 @@ fn attributes_change_during_a_rescue() {
             [AffinityScope::Cache, AffinityScope::System, AffinityScope::Numa, AffinityScope::Cpu]
         {
             handles.extend((0..10).map(|_| queue.spawn(|| compute(Duration::from_micros(300)))));
-            queue.set_affinity_scope(scope).expect("can be done");
-            queue.set_nice(scope as i32).expect("can be done");
+            queue.set_affinity_scope(scope).expect("the call succeeds");
+            queue.set_nice(scope as i32).expect("the call succeeds");
             Sim::sleep(Duration::from_millis(9));
         }
         assert!(wait_for(&handles, Duration::from_millis(200)), "{:?}", runtime.pools());
@@ -417,7 +421,7 @@ fn a_queue_is_dropped_or_shut_down_while_its_rescuer_runs() {
             if seed % 2 == 0 {
                 drop(queue);
             } else {
-                runtime.shutdown(Duration::from_secs(1)).expect("all is rescued");
+                runtime.shutdown(Duration::from_secs(1)).expect("all items are rescued");
                 assert_eq!(counted(&queue).1, 20);
             }
         });

@@ -40,8 +40,8 @@ fn a_stall_is_reported_once_per_period() {
     for seed in 0..5 {
         let outcome = simulation(seed).run(|| {
             let reports = reports();
-            let runtime = builder(&reports).build().expect("is known");
-            let queue = runtime.workqueue_builder("stuck").build().expect("can be done");
+            let runtime = builder(&reports).build().expect("the settings are valid");
+            let queue = runtime.workqueue_builder("stuck").build().expect("the call succeeds");
             let begin = Sim::now();
             let asleep = [(); 2].map(|()| {
                 queue.spawn(|| {
@@ -79,7 +79,7 @@ fn a_stall_is_reported_once_per_period() {
             for worker in &stall.busy {
                 assert_eq!(worker.activity, Activity::Sleeps, "{stall:?}");
                 assert_eq!(worker.description, "waits for the others");
-                assert!(worker.function.contains("a_stall_is_told"), "{}", worker.function);
+                assert!(worker.function.contains("a_stall_is_reported"), "{}", worker.function);
                 let runs = worker.runs.expect("it has a place");
                 assert!(runs <= after && runs + LATE >= stall.lasts, "{runs:?} of {after:?}");
             }
@@ -109,8 +109,8 @@ fn a_callback_that_panics_is_called_again() {
             reports_clone.lock().push((Sim::now(), stall.clone()));
             std::panic::resume_unwind(Box::new("of the callback"));
         });
-        let runtime = runtime.build().expect("is known");
-        let queue = runtime.workqueue_builder("stuck").build().expect("can be done");
+        let runtime = runtime.build().expect("the settings are valid");
+        let queue = runtime.workqueue_builder("stuck").build().expect("the call succeeds");
         let handles = [(); 3].map(|()| queue.spawn(|| Sim::sleep(Duration::from_millis(130))));
         for handle in handles {
             handle.join().expect("no panic");
@@ -124,8 +124,8 @@ fn a_callback_that_panics_is_called_again() {
 fn no_stall_is_reported_during_progress_or_when_switched_off() {
     let outcome = simulation(2).run(|| {
         let reports = reports();
-        let runtime = builder(&reports).build().expect("is known");
-        let queue = runtime.workqueue_builder("slow").build().expect("can be done");
+        let runtime = builder(&reports).build().expect("the settings are valid");
+        let queue = runtime.workqueue_builder("slow").build().expect("the call succeeds");
         // Work waits all the time, and something starts every 20 ms.
         let handles: Vec<_> =
             (0..40).map(|_| queue.spawn(|| Sim::sleep(Duration::from_millis(40)))).collect();
@@ -133,8 +133,9 @@ fn no_stall_is_reported_during_progress_or_when_switched_off() {
             handle.join().expect("no panic");
         }
         // And where it is switched off.
-        let quiet = builder(&reports).stall_after(Duration::ZERO).build().expect("is known");
-        let queue = quiet.workqueue_builder("stuck").build().expect("can be done");
+        let quiet =
+            builder(&reports).stall_after(Duration::ZERO).build().expect("the settings are valid");
+        let queue = quiet.workqueue_builder("stuck").build().expect("the call succeeds");
         let handles = [(); 3].map(|()| queue.spawn(|| Sim::sleep(Duration::from_millis(300))));
         for handle in handles {
             handle.join().expect("no panic");
@@ -185,8 +186,8 @@ fn without_a_callback_a_stall_is_a_warning_after_the_configured_time() {
 fn a_stall_names_workers_that_announced_blocking() {
     let outcome = simulation(4).run(|| {
         let reports = reports();
-        let runtime = builder(&reports).build().expect("is known");
-        let queue = runtime.workqueue_builder("said").build().expect("can be done");
+        let runtime = builder(&reports).build().expect("the settings are valid");
+        let queue = runtime.workqueue_builder("said").build().expect("the call succeeds");
         let handles = [(); 3].map(|()| {
             let runtime_clone = runtime.clone();
             queue.spawn(move || {

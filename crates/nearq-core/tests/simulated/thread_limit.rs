@@ -28,7 +28,7 @@ fn limited(threads: u32) -> RuntimeBuilder<Sim> {
 
 fn of_nice(runtime: &Runtime<Sim>, nice: i32) -> Workqueue<Sim> {
     let queue = runtime.workqueue_builder("nice").affinity_scope(AffinityScope::System).nice(nice);
-    queue.build().expect("can be done")
+    queue.build().expect("the call succeeds")
 }
 
 /// So many items at once, each of which sleeps for 20 ms: afterwards as many workers sleep.
@@ -50,7 +50,7 @@ fn one_item(queue: &Workqueue<Sim>) -> Duration {
 fn sleeping_workers_are_retired_for_another_nice_value() {
     for seed in 0..5 {
         let took = simulate("core:2", seed, || {
-            let runtime = limited(2).build().expect("is known");
+            let runtime = limited(2).build().expect("the settings are valid");
             let [first, second] = [0, 5].map(|nice| of_nice(&runtime, nice));
             occupy(&first, 2);
             assert_eq!(runtime.thread_count(), 2);
@@ -66,7 +66,7 @@ fn sleeping_workers_are_retired_for_another_nice_value() {
 #[test]
 fn sleeping_workers_are_retired_for_another_pod() {
     let took = simulate("core:4", 1, || {
-        let runtime = limited(1).build().expect("is known");
+        let runtime = limited(1).build().expect("the settings are valid");
         let queues: Vec<_> = (0..4)
             .map(|cpu| {
                 let queue = runtime
@@ -74,7 +74,7 @@ fn sleeping_workers_are_retired_for_another_pod() {
                     .affinity_scope(AffinityScope::Cpu)
                     .affinity_strict(true)
                     .helping(false);
-                queue.cpumask(CpuSet::single(cpu)).build().expect("can be done")
+                queue.cpumask(CpuSet::single(cpu)).build().expect("the call succeeds")
             })
             .collect();
         (0..40).map(|at| one_item(&queues[at % 4])).collect::<Vec<_>>()
@@ -86,7 +86,7 @@ fn sleeping_workers_are_retired_for_another_pod() {
 fn the_first_busy_worker_to_go_to_sleep_is_retired() {
     for seed in 0..5 {
         let (all, each) = simulate("core:2", seed, || {
-            let runtime = limited(2).build().expect("is known");
+            let runtime = limited(2).build().expect("the settings are valid");
             let queues: Vec<_> = (0..6).map(|nice| of_nice(&runtime, nice)).collect();
             let begin = Sim::now();
             let busy = [40, 60].map(|time| queues[0].spawn(move || Sim::sleep(ms(time))));
@@ -109,7 +109,7 @@ fn the_first_busy_worker_to_go_to_sleep_is_retired() {
 #[test]
 fn no_more_workers_are_retired_than_needed() {
     let (sleepers, took) = simulate("core:8", 1, || {
-        let runtime = limited(8).build().expect("is known");
+        let runtime = limited(8).build().expect("the settings are valid");
         let [first, second] = [0, 5].map(|nice| of_nice(&runtime, nice));
         occupy(&first, 8);
         let begin = Sim::now();
@@ -135,7 +135,7 @@ fn another_worker_is_retired_if_a_stop_hook_is_slow() {
                 Sim::sleep(LONG);
             }
         });
-        let runtime = runtime.build().expect("is known");
+        let runtime = runtime.build().expect("the settings are valid");
         let [first, second] = [0, 5].map(|nice| of_nice(&runtime, nice));
         occupy(&first, 4);
         one_item(&second)
@@ -152,7 +152,7 @@ fn a_stall_names_the_limit_and_the_threads_of_each_pool() {
             .stall_after(ms(100))
             .on_stall(move |stall| reports_clone.lock().push(stall.clone()))
             .build()
-            .expect("is known");
+            .expect("the settings are valid");
         let queues = [0, 5, 10].map(|nice| of_nice(&runtime, nice));
         let busy: Vec<_> = [0, 0, 1]
             .map(|at: usize| queues[at].spawn(|| Sim::sleep(ms(250))))
@@ -188,7 +188,7 @@ fn under_faults(seed: u64) {
         let limit = 1 + (seed % 4) as u32;
         let hook = move |_: &WorkerInfo| Sim::sleep(Duration::from_micros(seed % 5 * 40));
         let runtime = limited(limit).on_worker_start(hook).on_worker_stop(hook);
-        let runtime = runtime.idle_timeout(ms(3)).build().expect("is known");
+        let runtime = runtime.idle_timeout(ms(3)).build().expect("the settings are valid");
         let queues: Vec<_> = (0..3)
             .flat_map(|nice| [(nice, false), (nice, true)])
             .map(|(nice, strict)| {
@@ -196,7 +196,7 @@ fn under_faults(seed: u64) {
                     .workqueue_builder("faults")
                     .affinity_scope(AffinityScope::Numa)
                     .nice(nice);
-                queue.affinity_strict(strict).build().expect("can be done")
+                queue.affinity_strict(strict).build().expect("the call succeeds")
             })
             .collect();
         let (mut items, mut most) = (Vec::new(), 0);

@@ -20,7 +20,7 @@ fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
         .workqueue_builder("changing")
         .affinity_scope(AffinityScope::Cache)
         .build()
-        .expect("can be done")
+        .expect("the call succeeds")
 }
 
 fn slice(number: u64) -> Duration {

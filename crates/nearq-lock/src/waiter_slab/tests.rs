@@ -10,8 +10,8 @@ fn nowhere(_number: u32) {}
 fn a_thread_keeps_its_record_and_takes_another_while_it_is_in_use() {
     let thread = Linux::spawn(ThreadSpec::default(), || {
         let waiters = WaiterSlab::<Linux>::new(nowhere);
-        let own = waiters.take().expect("there are many");
-        let second = waiters.take().expect("there are many");
+        let own = waiters.take().expect("a record is free");
+        let second = waiters.take().expect("a record is free");
         assert_ne!(own, second);
         waiters.give_back(second);
         assert_eq!(waiters.count(), 1);
@@ -19,7 +19,7 @@ fn a_thread_keeps_its_record_and_takes_another_while_it_is_in_use() {
         assert_eq!((waiters.take(), waiters.count()), (Some(own), 1));
         // Left in a queue: the next one is a different record.
         waiters.leave_behind(own);
-        let third = waiters.take().expect("there are many");
+        let third = waiters.take().expect("a record is free");
         assert_ne!(third, own);
         waiters.free(own);
         waiters.give_back(third);
@@ -36,7 +36,7 @@ fn an_exiting_thread_returns_its_record() {
     }
     let thread = Linux::spawn(ThreadSpec::default(), || {
         let waiters = WaiterSlab::<Linux>::new(end);
-        let own = waiters.take().expect("there are many");
+        let own = waiters.take().expect("a record is free");
         waiters.give_back(own);
         assert_eq!(own, 1);
     });

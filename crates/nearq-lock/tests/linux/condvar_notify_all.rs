@@ -85,7 +85,8 @@ fn notify_all_of(mode: Mode) {
     // A thread that is woken finds the mutex free, or sleeps once more until the one before releases it. Being preempted does not count.
     let all: u64 = (waiting.iter().zip(&before))
         .map(|(thread, before)| {
-            let (_, now) = seen.back.iter().find(|back| back.0 == *thread).expect("it came back");
+            let (_, now) =
+                seen.back.iter().find(|back| back.0 == *thread).expect("the thread returned");
             now - before[0]
         })
         .sum();

@@ -69,7 +69,7 @@ fn threads_without_a_record_wait_on_the_word() {
         let thread = Linux::spawn(ThreadSpec::default(), gives_up);
         Linux::join(thread.expect("a thread can be created"));
         let after = Statistics::of_process();
-        assert!(after.unqueued > before.unqueued, "{mode:?}: that one waited");
+        assert!(after.unqueued > before.unqueued, "{mode:?}: that thread waited");
         drop(guard);
         drop(mutex.try_lock().expect("no thread waits any more"));
 
@@ -136,5 +136,5 @@ fn mutexes_that_are_never_dropped_leave_slots_to_others() {
     let used = Snapshot::of_process().mutexes.len() - used_before;
     // They are dropped in the end, for the other tests of this process.
     drop(mutexes);
-    assert!(used <= 1_200, "{used} mutexes that no thread uses have places");
+    assert!(used <= 1_200, "{used} unused mutexes have slots");
 }

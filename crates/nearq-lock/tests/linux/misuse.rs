@@ -29,7 +29,7 @@ fn complaint(misuse: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(misuse)).expect_err("the misuse is reported");
     match payload.downcast::<String>() {
         Ok(text) => *text,
-        Err(payload) => (*payload.downcast::<&str>().expect("a text")).to_owned(),
+        Err(payload) => (*payload.downcast::<&str>().expect("the payload is text")).to_owned(),
     }
 }
 

@@ -178,7 +178,7 @@ impl Scene {
             None => self.more.wait_while(&mut tokens, nothing),
             Some(deadline) => {
                 let in_time = self.more.wait_while_until_in(&mut tokens, nothing, deadline);
-                assert!(in_time || Linux::now() >= deadline, "it came too early");
+                assert!(in_time || Linux::now() >= deadline, "the deadline was early");
             }
         }
         tokens.waiting -= 1;

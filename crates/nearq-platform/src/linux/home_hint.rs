@@ -166,9 +166,9 @@ mod tests {
         assert!(!sender.send(1, Some(0), 5));
         assert_eq!(until(), SECOND + 5);
         assert!(!sender.send(1, Some(0), SECOND + 4));
-        assert_eq!(until(), SECOND + 5, "it was not looked up");
+        assert_eq!(until(), SECOND + 5, "the path is not looked up again");
         assert!(!sender.send(1, None, SECOND + 5));
-        assert_eq!(until(), 2 * SECOND + 5, "it was");
+        assert_eq!(until(), 2 * SECOND + 5, "the path is looked up again");
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!((first.get(8), second.get(8)), (None, Some([0, REQUESTED])));
         assert!(sender.send(8, Some(1), later) && second.get(8) == Some([1, REQUESTED]));
         assert!(sender.send(8, None, later) && second.get(8).is_none());
-        assert!(sender.send(8, None, later), "to take back a hint that was not sent is no failure");
+        assert!(sender.send(8, None, later), "removing a hint that was not sent does not fail");
         // A map of something else.
         fs::remove_file(folder.0.join("told")).unwrap();
         Made::new(16).unwrap().pin(&path).unwrap();

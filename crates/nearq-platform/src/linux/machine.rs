@@ -168,7 +168,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         let allowed = || {
-            let machine = read_below(&root, refused()).expect("a machine");
+            let machine = read_below(&root, refused()).expect("the machine is readable");
             assert!(machine.limits.effective().is_subset(machine.topology.online()));
             machine.limits.effective().to_list()
         };
@@ -201,7 +201,7 @@ mod tests {
         }
         std::fs::write(cpu_root.join("present"), "0-3").unwrap();
         std::fs::write(cpu_root.join("online"), "0-1").unwrap();
-        let machine = read_below(&root, Ok(cpus("2-3"))).expect("a machine");
+        let machine = read_below(&root, Ok(cpus("2-3"))).expect("the machine is readable");
         let Machine { topology, limits } = &machine;
         assert_eq!((limits.effective(), limits.parallelism()), (cpus("2-3"), 2));
         assert_eq!(
@@ -228,7 +228,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "it reads the machine")]
     fn checking_this_machine_again_finds_no_change() {
         let Machine { topology, limits } = read().expect("readable");
-        assert_eq!(topology.warning(), None, "where tests run it is whole");
+        assert_eq!(topology.warning(), None, "the machine of the tests is readable");
         let found = look_again(&topology, &limits).expect("readable");
         assert_eq!(found.topology, None);
     }

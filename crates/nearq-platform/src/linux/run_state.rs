@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(own_watch.state().unwrap(), RunState::Runnable);
         assert_eq!(watch.state().unwrap(), RunState::Blocked);
         // The file is closed from outside, and another file gets its number.
-        let number = watch.file.as_ref().expect("it is kept").file.as_raw_fd();
+        let number = watch.file.as_ref().expect("the file stays open").file.as_raw_fd();
         let mut other = File::open("/proc/self/comm").unwrap();
         // SAFETY: both numbers are open files.
         assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);

@@ -209,6 +209,6 @@ mod tests {
             size_of::<InfoByFile>(),
             size_of::<MapInfo>(),
         ];
-        assert_eq!(sizes, [16, 32, 16, 24], "nothing is between or behind the fields");
+        assert_eq!(sizes, [16, 32, 16, 24], "there is no padding");
     }
 }

@@ -20,7 +20,7 @@ fn an_affinity_reads_back_as_set() {
             let only = CpuSet::single(cpu);
             Linux::set_affinity(me, &only).unwrap();
             assert_eq!(Linux::affinity(me).unwrap(), only);
-            assert_eq!(Linux::current_cpu(), cpu, "the caller is there when the call returns");
+            assert_eq!(Linux::current_cpu(), cpu, "the caller runs there when the call returns");
         }
         Linux::set_affinity(me, &all).unwrap();
         assert_eq!(Linux::affinity(me).unwrap(), all);

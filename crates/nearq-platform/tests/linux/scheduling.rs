@@ -95,7 +95,7 @@ fn class_nice_and_slice_are_set_in_one_call() {
         assert_eq!(Duration::from_nanos(set.sched_runtime), slice);
         Linux::set_scheduling(sleeper.thread, SchedPolicy::Normal, 4, None).unwrap();
         let default_slice = attributes_of(sleeper.thread).sched_runtime;
-        assert_ne!(Duration::from_nanos(default_slice), slice, "the system's own again");
+        assert_ne!(Duration::from_nanos(default_slice), slice, "the system's default again");
     }
     Linux::set_scheduling(sleeper.thread, SchedPolicy::Idle, 5, None).unwrap();
     let set = attributes_of(sleeper.thread);

@@ -56,7 +56,7 @@ const FAULTS: [i32; 6] =
 fn asynchronous_signals_are_blocked_and_faults_are_not() {
     let before = blocked_signals();
     let inside = in_thread(ThreadSpec::default(), blocked_signals);
-    assert_eq!(blocked_signals(), before, "the creator has its own back");
+    assert_eq!(blocked_signals(), before, "the creator has its own mask again");
     for signal in 1..=31 {
         if signal == libc::SIGKILL || signal == libc::SIGSTOP {
             continue; // no thread can block them
@@ -93,7 +93,7 @@ fn a_thread_gets_the_specified_signal_mask() {
     let given = SignalMask(1 << (libc::SIGUSR2 - 1) | 1 << (libc::SIGRTMAX() - 1));
     let spec = ThreadSpec { signals: Some(given), ..ThreadSpec::default() };
     let inside = in_thread(spec, || (blocked_signals(), Linux::signal_mask()));
-    assert_eq!(inside, (given.0, given), "as the kernel sees it, and as it is read back");
+    assert_eq!(inside, (given.0, given), "as the kernel has it, and as it is read back");
     let masks = in_thread(ThreadSpec::default(), || (blocked_signals(), Linux::signal_mask()));
     // Those between the ordinary and the real-time ones are the C library's, which hides them.
     let known = |mask: u64| mask & !(0b11 << 31);
@@ -159,7 +159,7 @@ fn a_refused_affinity_is_reported_and_the_thread_runs() {
         ..ThreadSpec::default()
     };
     let nice = in_thread(spec, || Linux::nice(Linux::current_thread()).unwrap());
-    assert_eq!(nice, 19, "what follows the refusal is done all the same");
+    assert_eq!(nice, 19, "the later steps are done all the same");
     let reports = REPORTS.lock().unwrap();
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert!(reports[0].contains("CPU 60000"), "{reports:?}");

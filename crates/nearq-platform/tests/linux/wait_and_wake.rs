@@ -81,7 +81,7 @@ fn wake_exactly(shared: &Sleepers, count: usize) {
 #[test]
 fn exactly_the_requested_number_of_threads_wake() {
     let (shared, handles) = asleep(5);
-    assert_eq!(Linux::wake(&raw const shared.word, 0), 0, "none is none");
+    assert_eq!(Linux::wake(&raw const shared.word, 0), 0, "waking none wakes none");
     wake_exactly(&shared, 1);
     eventually("one is awake", || shared.awake.load(Ordering::Relaxed) == 1);
     wake_exactly(&shared, 2);

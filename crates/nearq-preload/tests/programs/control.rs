@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "it does not come about: {what}");
+        assert!(begin.elapsed() < PATIENCE, "not within the time limit: {what}");
         thread::sleep(Duration::from_millis(5));
     }
     println!("{what}: after {:?}", begin.elapsed());
@@ -62,7 +62,7 @@ impl Running {
             .spawn()
             .expect("the program can be run");
         let input = program.stdin.take();
-        let output = BufReader::new(program.stdout.take().expect("asked for"));
+        let output = BufReader::new(program.stdout.take().expect("it was requested"));
         Running { program, input, output, folder: runtime.join("nearq") }
     }
 
@@ -77,7 +77,7 @@ impl Running {
     /// The number under which the program can be found, according to its output: "program 17".
     fn found_as(&mut self, what: &str) -> u32 {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("the program says something");
+        self.output.read_line(&mut line).expect("the program prints a line");
         let number = line.trim().strip_prefix(what).and_then(|number| number.trim().parse().ok());
         number.unwrap_or_else(|| panic!("it should say {what} and a number: {line:?}"))
     }
@@ -106,12 +106,12 @@ fn connect(pid: u32) -> Client {
         client = Client::connect(pid).ok();
         client.is_some()
     });
-    client.expect("that was waited for")
+    client.expect("the previous step waited for it")
 }
 
 fn locks(client: &mut Client) -> Locks {
     let reply = client.call(&GetDump { items: false, locks: true }).expect("it can be inspected");
-    reply.dump.locks.expect("it was asked for")
+    reply.dump.locks.expect("it was requested")
 }
 
 fn changes(changes: &[(&str, &str)]) -> Set {
@@ -203,7 +203,7 @@ fn contended_mutexes_are_inspected_and_tuned() {
     let settings = settings.process.expect("the process's own").settings;
     assert!(settings.iter().any(|one| one.key == "lock_mode" && one.effective == "off"));
 
-    assert!(!running.end().contains("nearq:"), "it has nothing to complain of");
+    assert!(!running.end().contains("nearq:"), "there is no warning");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_daemonized_child_is_found_under_its_own_process_number() {
     let (mut parent, mut child) = (0, 0);
     for _ in 0..3 {
         let mut line = String::new();
-        running.output.read_line(&mut line).expect("it says something");
+        running.output.read_line(&mut line).expect("it prints a line");
         let number = line.trim().rsplit(' ').next().and_then(|number| number.parse().ok());
         let number = number.unwrap_or_else(|| panic!("{line:?}"));
         if line.starts_with("parent") { parent = number } else { child = number }
@@ -283,7 +283,7 @@ fn the_program_after_exec_is_found() {
     let pid = running.found_as("before");
     let mut client = connect(pid);
     // A line of input makes it go on, and the connection ends with it.
-    running.input.as_mut().expect("asked for").write_all(b"\n").expect("it reads");
+    running.input.as_mut().expect("it was requested").write_all(b"\n").expect("it reads");
     assert_eq!(running.found_as("program"), pid);
     wait_until("the first is gone", || client.call(&GetProcess {}).is_err());
     let process = connect(pid).call(&GetProcess {}).expect("it answers").process;
@@ -305,7 +305,7 @@ fn a_program_that_becomes_another_user_is_still_found_by_root() {
     let mut running = Running::start(&program, "demoted", &["demoted"], &environment);
     let pid = running.found_as("before");
     drop(connect(pid));
-    running.input.as_mut().expect("asked for").write_all(b"\n").expect("it reads");
+    running.input.as_mut().expect("it was requested").write_all(b"\n").expect("it reads");
     assert_eq!(running.found_as("program"), pid);
     let mut client = connect(pid);
     set(&mut client, &[("lock_mode", "numa")]);
@@ -316,7 +316,8 @@ fn a_program_that_becomes_another_user_is_still_found_by_root() {
 /// Kilobytes of memory that a process has.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says it");
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel reports it");
     line.trim().split(' ').next().and_then(|kilobytes| kilobytes.parse().ok()).expect("a number")
 }
 
@@ -430,7 +431,7 @@ fn run_as_program_with_a_runtime() {
     let status = server::status();
     assert!(matches!(status, Status::Listening { .. }), "{status}");
     println!("\nprogram {}", std::process::id());
-    std::io::stdin().read_line(&mut String::new()).expect("it ends some time");
+    std::io::stdin().read_line(&mut String::new()).expect("it ends eventually");
 }
 
 #[test]
@@ -445,7 +446,7 @@ fn a_program_with_its_own_runtime_is_found_by_its_socket() {
             let mut line = String::new();
             while !line.starts_with("program") {
                 line.clear();
-                let read = running.output.read_line(&mut line).expect("it says something");
+                let read = running.output.read_line(&mut line).expect("it prints a line");
                 assert!(read > 0, "it has ended");
             }
             let pid = running.program.id();

@@ -102,7 +102,7 @@ fn same_when_linked_with(arguments: &[&str], name: &str) -> Option<Ran> {
     // All at once: most of the time the programs' threads sleep.
     std::thread::scope(|scope| {
         let running = environments.map(|environment| scope.spawn(move || check(environment)));
-        let mut all = running.map(|thread| thread.join().expect("as without")).into_iter();
+        let mut all = running.map(|thread| thread.join().expect("the same as without")).into_iter();
         all.next_back()
     })
 }

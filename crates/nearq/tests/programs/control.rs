@@ -108,7 +108,7 @@ fn settings_change_under_load_and_nothing_is_lost() {
         set(&mut client, "loaded", key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
         let statistics = client.call(&GetStatistics { timing: true }).unwrap().statistics;
         let row = statistics.queues.iter().find(|queue| queue.name == "loaded").unwrap();
-        assert!(row.completed >= last, "a count went back after {key}={value}");
+        assert!(row.completed >= last, "a count decreased after {key}={value}");
         last = row.completed;
     }
     stop.store(true, Ordering::Relaxed);

@@ -144,7 +144,7 @@ fn a_need_announced_while_a_start_fails_is_seen() {
         let other = spawn(need(1));
         need(0)();
         Loom::join(other);
-        assert!(seen.iter().all(|seen| seen.load(Ordering::SeqCst) > 0), "a need is forgotten");
+        assert!(seen.iter().all(|seen| seen.load(Ordering::SeqCst) > 0), "a need is lost");
     });
 }
 

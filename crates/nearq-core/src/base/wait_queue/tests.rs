@@ -225,7 +225,7 @@ fn a_sweep_during_a_notification_loses_no_waiter() {
         let mut late = Listener::new();
         let seen = scene.poll(&mut late, &late_waker, 1);
         Loom::join(other);
-        assert_eq!(bell.rings(), 1, "by one or the other");
+        assert_eq!(bell.rings(), 1, "it is woken by one of the two");
         assert!(seen || late_bell.rings() == 1);
     });
 }
@@ -246,10 +246,10 @@ fn nothing_is_kept_for_waiters_that_have_left() {
         drop(passing);
         assert_eq!(Arc::strong_count(&bell), 2, "a listener that leaves drops its waker");
         let (all, armed) = scene.registered();
-        assert!(all <= LEAST as usize + 2 && armed == 1, "{all} are there, {armed} wait");
+        assert!(all <= LEAST as usize + 2 && armed == 1, "{all} wakers exist, {armed} wait");
     }
     assert_eq!(bell.rings(), 0);
-    assert!(kept_bell.rings() <= 1000 / LEAST + 1, "woken for nothing now and then");
+    assert!(kept_bell.rings() <= 1000 / LEAST + 1, "spurious wake-ups are bounded");
     let before = kept_bell.rings();
     scene.make();
     assert_eq!(kept_bell.rings(), before + 1);
@@ -298,7 +298,7 @@ fn a_panicking_waker_does_not_affect_other_waiters() {
 #[test]
 fn wakers_that_panic_when_dropped_do_not_affect_other_waiters() {
     static DROPPED: Count = Count::new(0);
-    let scene = Arc::into_inner(Scene::<Linux>::new()).expect("the only one");
+    let scene = Arc::into_inner(Scene::<Linux>::new()).expect("the only reference");
     let ((_bell, other), waker) = (bell::<Linux>(), bomb(&DROPPED));
     let mut listeners = [(); 3].map(|()| Listener::new());
     for listener in &mut listeners {

@@ -27,7 +27,10 @@ impl<P: Platform> Items<P> {
         let mut list = self.1.take_all();
         while let Some(item) = list.pop_front() {
             into.push(
-                self.0.iter().position(|node| core::ptr::eq(node, &raw const *item)).expect("ours"),
+                self.0
+                    .iter()
+                    .position(|node| core::ptr::eq(node, &raw const *item))
+                    .expect("the node is one of the list"),
             );
         }
     }

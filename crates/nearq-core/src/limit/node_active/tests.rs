@@ -107,7 +107,7 @@ impl Stub {
 
     pub(crate) fn set_max_active(&self, items: usize) {
         let changed = self.queue.change(|attributes| attributes.max_active = items);
-        changed.expect("can be done");
+        changed.expect("the call succeeds");
     }
 
     pub(crate) fn issue_on(&self, cpu: usize, work: &Work<Loom>) {
@@ -333,7 +333,7 @@ fn the_limit_is_raised_while_an_item_is_held_back() {
         let mut started = 0;
         let worker = stub.runtime.inner().services.workers.get(0);
         while stub.pools[0].take(worker, 1) != 0 {
-            let item = worker.batch.pop().expect("just taken");
+            let item = worker.batch.pop().expect("it was just taken");
             if item.account().is_null() {
                 execute(item, |item| stub.pools[0].push(item));
             } else {
@@ -361,7 +361,7 @@ fn the_limit_is_lowered_while_an_issuer_raises_the_ceiling() {
         Loom::join(issuer);
         // The fourth may have been admitted while the limit was 3; the fifth must not be, while two are active.
         let ceiling = ceiling(stub.node_active().ceiling.load(Ordering::SeqCst));
-        assert!(ceiling <= 3, "two have ended, one may be active, and {ceiling} may be let in");
+        assert!(ceiling <= 3, "two have ended, one may be active, and {ceiling} may be admitted");
         stub.run_out();
         stub.check(4);
     });
@@ -561,7 +561,7 @@ fn held_back_while_only_cancelled_items_are_found() {
 fn a_worker_admits_a_few_items_and_hands_on_the_rest() {
     model(1, || {
         let stub = Stub::new(100, 1);
-        stub.runtime.freeze().expect("nothing runs");
+        stub.runtime.freeze().expect("no item runs");
         let few = super::activation::AT_ONCE as usize;
         let works: Vec<_> = (0..=few).map(|_| Work::<Loom>::new_in(|_: &Work<Loom>| {})).collect();
         for work in &works {

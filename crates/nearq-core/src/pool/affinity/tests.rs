@@ -97,7 +97,7 @@ fn a_pod_without_allowed_cpus_is_ignored_and_is_no_refusal() {
         }
         let before = Sim::current_cpu();
         affinity.localize::<Sim>((before + 1) % 8);
-        assert_eq!(Sim::current_cpu(), (before + 1) % 8, "elsewhere it still goes");
+        assert_eq!(Sim::current_cpu(), (before + 1) % 8, "it may still be moved elsewhere");
     });
     assert_eq!(warnings, Vec::<String>::new());
 }
@@ -113,7 +113,7 @@ fn a_worker_of_one_cpu_returns_when_the_cpu_is_back() {
         Sim::set_online(3, false).unwrap();
         Sim::sleep(INTERVAL);
         assert_ne!(Sim::current_cpu(), 3);
-        assert!(!affinity.repatriate::<Sim>(), "it cannot be there");
+        assert!(!affinity.repatriate::<Sim>(), "the thread cannot be there");
         Sim::set_online(3, true).unwrap();
         Sim::sleep(INTERVAL);
         assert!(affinity.repatriate::<Sim>());

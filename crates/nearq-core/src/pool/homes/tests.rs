@@ -50,7 +50,7 @@ fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
             .workqueue_builder("pools")
             .affinity_scope(crate::AffinityScope::Numa)
             .build()
-            .expect("can be done");
+            .expect("the call succeeds");
         let inner = runtime.inner();
         let machine_config: std::sync::Arc<MachineConfig> =
             std::sync::Arc::clone(&inner.machine_config.lock());

@@ -123,7 +123,7 @@ fn idle_workers_are_woken_last_in_first_out_and_one_at_a_time() {
         _ => None,
     };
     assert_eq!(pop(), Some(1));
-    assert_eq!(pop(), None, "one is on its way");
+    assert_eq!(pop(), None, "one worker is on its way");
     assert!(
         matches!(stub.idle.pop_another(&stub.slab, false), Wakeup::Worker(worker) if worker.index == 2)
     );
@@ -234,7 +234,7 @@ mod modelled {
             let woken = (0..2).filter(|number| !stub.slab.get(*number).is_idle()).count();
             assert!(stub.inbox.is_empty() || woken != 0, "no worker comes for the item");
             let searching = (stub.word() & SEARCHING) / super::super::ONE_SEARCHING;
-            assert_eq!(searching as usize, woken, "the woken ones count as searching");
+            assert_eq!(searching as usize, woken, "woken workers count as searching");
         });
     }
 
@@ -300,7 +300,7 @@ mod modelled {
                 "no worker was taken for dead"
             );
             let searching = (stub.word() & SEARCHING) / super::super::ONE_SEARCHING;
-            assert_eq!(searching + working, 2, "both are off the stack, each once");
+            assert_eq!(searching + working, 2, "both are off the stack, once each");
         });
     }
 
@@ -383,7 +383,11 @@ mod modelled {
             stub.idle.settle(worker);
             Loom::join(other);
             let awake = !worker.is_idle();
-            assert_eq!(stub.word() & SEARCHING != 0, awake, "one that is taken off alive searches");
+            assert_eq!(
+                stub.word() & SEARCHING != 0,
+                awake,
+                "a worker that is removed alive searches"
+            );
             assert!(dead.claim_free() && !worker.claim_free());
         });
     }
@@ -408,7 +412,11 @@ mod modelled {
             Loom::join(pusher);
             assert!(!asleep.is_idle(), "the other one is woken while this one is in its hook");
             assert_eq!(stub.nobody.load(Ordering::Relaxed), 0);
-            assert_eq!(stub.word() & SEARCHING, super::super::ONE_SEARCHING, "the other one alone");
+            assert_eq!(
+                stub.word() & SEARCHING,
+                super::super::ONE_SEARCHING,
+                "only the other worker"
+            );
         });
     }
 

@@ -53,7 +53,8 @@ fn through_every_interleaving() {
         let others = [(); 2].map(|()| {
             let slab = Arc::clone(&slab);
             crate::item::tests::spawn(move || {
-                let worker = slab.add(|index| Worker::new(index, core::ptr::null())).expect("room");
+                let worker =
+                    slab.add(|index| Worker::new(index, core::ptr::null())).expect("there is room");
                 assert_eq!(slab.get(worker.index).index, worker.index);
             })
         });

@@ -156,8 +156,8 @@ fn a_flush_is_not_delayed_by_later_items() {
         assert!(!flush.advance(&*stub.queue));
         stub.issue(&new);
         assert!(stub.work(0));
-        assert!(flush.advance(&*stub.queue), "the old one has ended");
-        assert!(new.is_pending(), "the new one has not");
+        assert!(flush.advance(&*stub.queue), "the old item has ended");
+        assert!(new.is_pending(), "the new item has not");
         stub.run_out();
         stub.check(2);
     });
@@ -208,7 +208,7 @@ fn an_idle_queue_is_flushed_without_a_round() {
         }
         assert_eq!(stub.queue.flushing.rounds(), 0);
         let pwq = stub.queue.pwqs().next().expect("a pwq");
-        assert!(pwq.credits.count() > 0, "what the pwq has in advance stays there");
+        assert!(pwq.credits.count() > 0, "the credits of the pwq stay there");
         stub.check(3);
     });
 }

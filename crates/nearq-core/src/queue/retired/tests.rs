@@ -58,7 +58,7 @@ fn the_number_of_visited_pwqs_and_pools_stays_small() {
     }
     let completed: u64 =
         inner.domains().map(crate::limit::node_active::NodeActive::completed).sum();
-    assert_eq!(completed, changes, "what has ended on retired pwqs counts");
+    assert_eq!(completed, changes, "items that ended on retired pwqs are counted");
     assert!(runtime.inner().pools_in_service().len() <= most);
     // What has been before comes back.
     queue
@@ -183,7 +183,7 @@ mod models {
             let issuer = stub.issuer(&work);
             retire(&stub);
             Loom::join(issuer);
-            assert!(!stub.queue.is_empty(), "what was queued is seen");
+            assert!(!stub.queue.is_empty(), "queued items are seen");
             assert!(!stub.queue.pwqs_in_service().all(PoolWorkqueue::is_drained));
             stub.run_out();
             assert_eq!(runs.load(Ordering::Relaxed), 1);

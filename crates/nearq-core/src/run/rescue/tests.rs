@@ -103,7 +103,7 @@ fn items_in_batches_come_before_items_in_the_pools_list() {
     assert_eq!(rest[4..], [8, 10]);
     rest.sort_unstable();
     assert_eq!(rest, [0, 2, 4, 6, 8, 10]);
-    assert_eq!(still.pool.signature(), after, "what rescuers take does not count as started");
+    assert_eq!(still.pool.signature(), after, "items that rescuers take do not count as started");
     drop(still.runtime);
 }
 
@@ -180,10 +180,13 @@ mod modelled {
                 attributes.bounded(bounds),
             );
             inner.add_queue(&inside);
-            let rescuer = Arc::clone(inside.rescuer().expect("it was asked for"));
+            let rescuer = Arc::clone(inside.rescuer().expect("it was requested"));
             let pool = Arc::as_ptr(&inside.pwqs().next().expect("one").pool);
-            let worker =
-                inner.services.workers.add(|index| Worker::rescuer(index, pool)).expect("room");
+            let worker = inner
+                .services
+                .workers
+                .add(|index| Worker::rescuer(index, pool))
+                .expect("there is room");
             rescuer.worker.store(core::ptr::from_ref(worker).cast_mut(), Ordering::Release);
             let (rescuer_clone, weak, index) =
                 (Arc::clone(&rescuer), Arc::downgrade(&inside), worker.index);

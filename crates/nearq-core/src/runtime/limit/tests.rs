@@ -20,7 +20,7 @@ fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {
             .workqueue_builder("modelled")
             .affinity_scope(AffinityScope::System)
             .cpumask(CpuSet::single(0));
-        queue.affinity_strict(true).nice(nice).build().expect("can be done")
+        queue.affinity_strict(true).nice(nice).build().expect("the call succeeds")
     });
     (runtime, queues)
 }

@@ -53,7 +53,7 @@ fn overflowing_the_runtimes_handle_count_aborts_the_process() {
     aborts(
         "runtime::threads::tests::overflowing_the_runtimes_handle_count_aborts_the_process",
         || {
-            let runtime = Runtime::builder().build().expect("can be done");
+            let runtime = Runtime::builder().build().expect("the call succeeds");
             runtime.inner().handles.store(u32::MAX / 2 + 1, Ordering::Relaxed);
             core::mem::forget(runtime.clone());
             std::process::exit(0);

@@ -100,7 +100,7 @@ impl<P: Platform> Route<P> for TestRoute<P> {
     }
 
     fn push(kept: Option<&Self::Kept>, item: Running<P>) {
-        kept.expect("it is never new").push_deferred(item);
+        kept.expect("the item was sent before").push_deferred(item);
     }
 }
 
@@ -465,7 +465,7 @@ fn a_future_cancelled_by_its_own_poll_discards_its_result() {
     slot.set(handle).unwrap();
     queue.run_out();
     let handle = Arc::into_inner(slot).unwrap().into_inner().unwrap();
-    assert!(handle.join().unwrap_err().is_cancelled(), "true is a promise");
+    assert!(handle.join().unwrap_err().is_cancelled(), "true means that it is cancelled");
     assert_eq!(Arc::strong_count(&queue), 1);
 }
 

@@ -228,7 +228,7 @@ fn an_earlier_deadline_while_the_thread_puts_the_node_back() {
     runs_beside_expiry(
         |owner| assert!(arm_unwatched(owner, 7)),
         |owner| {
-            assert_eq!(owner.expired(), 1, "at 10 what is wanted at 7 has come");
+            assert_eq!(owner.expired(), 1, "at 10 the deadline at 7 has expired");
             assert!(!owner.is_held());
         },
     );
@@ -239,7 +239,7 @@ fn a_later_deadline_while_the_thread_puts_the_node_back() {
     runs_beside_expiry(
         |owner| assert!(arm_unwatched(owner, 30)),
         |owner| {
-            assert_eq!(owner.expired(), 0, "at 10 what is wanted at 30 has not come");
+            assert_eq!(owner.expired(), 0, "at 10 the deadline at 30 has not expired");
             assert!(owner.is_held());
         },
     );
@@ -262,7 +262,7 @@ fn disarmed_while_the_thread_puts_the_node_back() {
         |owner| assert!(owner.disarm()),
         |owner| {
             assert_eq!(owner.expired(), 0);
-            assert!(!owner.is_held(), "the request is enough to be let go");
+            assert!(!owner.is_held(), "the request makes the timer release the node");
         },
     );
 }
@@ -292,17 +292,17 @@ fn non_urgent_requests_wake_the_thread_only_in_large_numbers() {
         shared.sleep.store(999, Ordering::SeqCst);
         shared.requests.waiting.store(super::super::CROWD - 1, Ordering::Relaxed);
         owner.disarm();
-        assert_eq!(sleep(), super::super::AWAKE, "enough wait");
+        assert_eq!(sleep(), super::super::AWAKE, "enough requests wait");
         state.attend(shared, 0);
         assert!(!owner.is_held());
         assert_eq!(state.next(), None);
         shared.sleep.store(5000, Ordering::SeqCst);
         owner.arm(at(6000));
-        assert_eq!(sleep(), 5000, "the count begins anew");
+        assert_eq!(sleep(), 5000, "the count starts again");
         owner.disarm();
         owner.arm(at(NONE + 5));
         state.attend(shared, 0);
-        assert_eq!(state.next(), Some(NONE - 1), "as far as the word can say");
+        assert_eq!(state.next(), Some(NONE - 1), "as far as the word shows");
         state.end(shared);
         owner.check();
     });

@@ -204,7 +204,7 @@ fn a_distant_deadline_causes_no_wake_ups() {
 }
 
 fn resident() -> usize {
-    let line = std::fs::read_to_string("/proc/self/statm").expect("/proc is there");
+    let line = std::fs::read_to_string("/proc/self/statm").expect("/proc is mounted");
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
@@ -239,7 +239,7 @@ fn a_million_armed_timers() {
     let used = Linux::cpu_time(timer.shared.thread.thread().expect("it runs")).expect("alive");
     let disarming = Linux::now();
     let rest: Vec<_> = owners.iter().skip(1).step_by(2).collect();
-    assert!(rest.iter().all(|owner| owner.expired() == 0), "they are to come in a minute");
+    assert!(rest.iter().all(|owner| owner.expired() == 0), "they expire in a minute");
     assert!(rest.iter().all(|owner| owner.disarm()));
     let disarmed = Linux::now();
     println!(
@@ -322,8 +322,8 @@ fn a_future_ended_by_a_timers_wake_is_dropped_on_another_thread() {
     }
     const TABLE: &TimerTable<Linux> =
         &TimerTable { expire: wake, end_if_over: goes_on::<Linux>, release: let_go };
-    let runtime = Runtime::builder().build().expect("can be done");
-    let queue = runtime.workqueue_builder("gone").build().expect("can be done");
+    let runtime = Runtime::builder().build().expect("the call succeeds");
+    let queue = runtime.workqueue_builder("gone").build().expect("the call succeeds");
     let ((dropped, drops), (left, wakers)) = (mpsc::channel(), mpsc::channel());
     let says = Says(dropped);
     drop(queue.spawn_future(core::future::poll_fn(move |context| {

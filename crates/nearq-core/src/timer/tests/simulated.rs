@@ -57,7 +57,7 @@ fn program(seed: u64, leave: bool) {
                 }
                 *shared_clone.lock() = owners;
             };
-            let handle = Sim::spawn(ThreadSpec::default(), main).expect("no fault here");
+            let handle = Sim::spawn(ThreadSpec::default(), main).expect("no fault is simulated");
             (handle, shared)
         })
         .collect();
@@ -74,7 +74,7 @@ fn program(seed: u64, leave: bool) {
     end(&timer);
     for owner in owners {
         owner.check();
-        assert!(leave || owner.0.dropped.load(Ordering::Relaxed) == 0, "all of them came");
+        assert!(leave || owner.0.dropped.load(Ordering::Relaxed) == 0, "all deadlines expired");
     }
 }
 
@@ -154,7 +154,7 @@ fn a_timer_thread_that_is_refused_for_long() {
         end(&timer);
         owners.iter().for_each(Owner::check);
     });
-    assert_eq!(outcome.warnings.len(), 1, "said once: {:?}", outcome.warnings);
+    assert_eq!(outcome.warnings.len(), 1, "warned once: {:?}", outcome.warnings);
     outcome.expect();
 }
 
@@ -254,7 +254,7 @@ fn a_distant_deadline_causes_no_wake_ups() {
         owner.check();
         switches
     });
-    assert_eq!(outcome.expect(), 1, "the sleeper's own return and nothing else");
+    assert_eq!(outcome.expect(), 1, "only the sleeper's own wake-up");
 }
 
 fn nice(nice: i32) -> Priority {
@@ -275,7 +275,7 @@ fn the_timer_thread_has_the_highest_priority_of_its_users() {
             Sim::scheduling(thread).expect("alive")
         };
         let own_slice = has().slice;
-        assert_eq!(has().nice, 0, "it is not favoured less");
+        assert_eq!(has().nice, 0, "its priority is not lower");
         timer.serve(&nice(-10));
         assert_eq!(has().nice, -10);
         timer.serve(&nice(-5));

@@ -76,7 +76,7 @@ impl Both {
             assert!(deadline <= self.now, "{deadline} is taken at {}", self.now);
             assert!(due.remove(&number), "it was due already, and is taken once");
             let tick = (deadline >> super::TICK_BITS).max(before);
-            assert!(!ordered || tick >= last_tick, "tick by tick the earliest first");
+            assert!(!ordered || tick >= last_tick, "the earliest tick first");
             last_tick = tick;
             if let Some(next) = again(number, deadline) {
                 self.insert(number, next);
@@ -86,7 +86,7 @@ impl Both {
                 }
             }
         }
-        assert_eq!(due, BTreeSet::new(), "all that is due was taken");
+        assert_eq!(due, BTreeSet::new(), "all due nodes were taken");
         self.check();
         taken
     }

@@ -79,7 +79,7 @@ fn tickets_are_issued_in_order_and_used_up() {
 #[cfg(not(miri))]
 fn overflowing_the_closure_count_aborts_the_process() {
     aborts("user::scope::tests::overflowing_the_closure_count_aborts_the_process", || {
-        let queue = crate::Workqueue::builder("many").build().expect("can be done");
+        let queue = crate::Workqueue::builder("many").build().expect("the call succeeds");
         queue.scope(|scope| {
             scope.count.store(MOST_SPAWNED + 1, Ordering::Relaxed);
             scope.spawn(|| {});

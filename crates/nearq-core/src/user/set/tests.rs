@@ -193,7 +193,7 @@ fn a_waker_is_called_once_and_replaced() {
     for waker in [&wakers[0], &wakers[0], &wakers[1]] {
         assert!(members.poll(&mut Context::from_waker(waker)).is_pending());
     }
-    assert_eq!(Arc::strong_count(&first), 2, "the set has let it go");
+    assert_eq!(Arc::strong_count(&first), 2, "the set has released it");
     sent.into_iter().for_each(run);
     let rung = [&first, &second].map(|ringer| ringer.rung.load(Ordering::Relaxed));
     assert_eq!(rung, [0, 1]);

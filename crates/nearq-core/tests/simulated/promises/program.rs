@@ -106,7 +106,7 @@ impl Program {
         let ordered = runtime.workqueue_builder("ordered").ordered();
         let queues: Vec<_> = [ordered, build("freezable", 1), build("plain", 2)]
             .into_iter()
-            .map(|builder| Arc::new(builder.build().expect("can be done")))
+            .map(|builder| Arc::new(builder.build().expect("the call succeeds")))
             .collect();
         let log = Arc::new(Mutex::new(Vec::new()));
         let weak: Vec<_> = queues.iter().map(Arc::downgrade).collect();
@@ -133,11 +133,11 @@ impl Program {
         let work = Work::new_in(move |work: &Work<Sim>| {
             assert_eq!(shared_clone.inside.swap(1, Ordering::SeqCst), 0, "two executions at once");
             shared_clone.runs.fetch_add(1, Ordering::SeqCst);
-            log.lock().expect("never poisoned").push(Runnable::Item(number));
+            log.lock().expect("the mutex is not poisoned").push(Runnable::Item(number));
             shared_clone.pass();
             let again = shared_clone.again.swap(0, Ordering::SeqCst) as usize;
             if again != 0 {
-                let queue = queues[again - 1].upgrade().expect("the program has it");
+                let queue = queues[again - 1].upgrade().expect("the program owns the handle");
                 let _ = queue.try_queue(work);
             }
             shared_clone.inside.store(0, Ordering::SeqCst);
@@ -156,7 +156,8 @@ impl Program {
         let returned = Arc::new(Plain::new(0));
         let returned_clone = Arc::clone(&returned);
         let main = move || returned_clone.store(as_word(call()), Ordering::SeqCst);
-        self.threads.push(Sim::spawn(ThreadSpec::default(), main).expect("room"));
+        self.threads
+            .push(Sim::spawn(ThreadSpec::default(), main).expect("a thread can be started"));
         self.waiters.push(Waiter { what, returned, expected, until });
     }
 
@@ -357,7 +358,7 @@ impl Program {
         let shared = Shared::new(false);
         let (shared_clone, log) = (Arc::clone(&shared), Arc::clone(&self.started));
         let handle = self.queues[queue].try_spawn(move || {
-            log.lock().expect("never poisoned").push(Runnable::Spawned(number));
+            log.lock().expect("the mutex is not poisoned").push(Runnable::Spawned(number));
             shared_clone.pass();
             number
         });
@@ -433,7 +434,12 @@ impl Program {
             assert_eq!(real, expected, "item {number}: pending, running, disabled, runs");
         }
         for (queue, model) in self.queues.iter().zip(&self.model.queues) {
-            assert_eq!(queue.inactive(), model.held.len(), "held back on {}", queue.name());
+            assert_eq!(
+                queue.inactive(),
+                model.held.len(),
+                "items are held back on {}",
+                queue.name()
+            );
         }
         for ((handle, _), model) in self.spawned.iter().zip(&self.model.spawned) {
             if let Some(handle) = handle {
@@ -447,7 +453,7 @@ impl Program {
 
     /// The same have started, and those that ran only on the ordered queue did so in that order.
     pub(crate) fn compare_starts(&self, expected: &[(usize, Runnable)]) {
-        let real = core::mem::take(&mut *self.started.lock().expect("never poisoned"));
+        let real = core::mem::take(&mut *self.started.lock().expect("the mutex is not poisoned"));
         assert_eq!(real.len(), expected.len(), "{real:?} have started, not {expected:?}");
         let elsewhere =
             |runnable: Runnable| expected.iter().any(|one| one.1 == runnable && one.0 != ORDERED);

@@ -187,7 +187,7 @@ fn a_forgotten_guard_outlives_its_thread() {
     let (shared, counted) = (Arc::clone(&lock), Arc::clone(&others));
     on_threads(move |index| {
         let waiters = &ProcessState::<Linux>::get().waiters;
-        let own = waiters.take().expect("there are many");
+        let own = waiters.take().expect("a record is free");
         assert_ne!(own, forgotten);
         waiters.give_back(own);
         for round in 0..ROUNDS {

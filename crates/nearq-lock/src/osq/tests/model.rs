@@ -211,7 +211,7 @@ fn a_thread_that_exits_in_a_queue_is_skipped() {
         let guard = lock.lock();
         let ends = start(&lock, |lock| {
             let waiters = &ProcessState::<Loom>::get().waiters;
-            let number = waiters.take().expect("there are many");
+            let number = waiters.take().expect("a record is free");
             waiters.prepare(number, 0);
             let before = u32::from(lock.tail.swap(number as u16, Ordering::AcqRel));
             assert!(before != 0 && waiters.link(number, before).is_none());

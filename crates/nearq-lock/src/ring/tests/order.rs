@@ -20,7 +20,7 @@ fn filled(count: usize, word: &Word, waiters: &WaiterSlab<Linux>) -> Vec<u32> {
 /// A ring of records whose owners have these urgencies.
 fn filled_by(urgencies: &[u32], word: &Word, waiters: &WaiterSlab<Linux>) -> Vec<u32> {
     let add = |&urgency: &u32| {
-        let number = waiters.take().expect("there are many");
+        let number = waiters.take().expect("a record is free");
         waiters.prepare_for_ring(number, 0, word, urgency);
         let mut ring = locked(word, waiters);
         ring.add(number, urgency);

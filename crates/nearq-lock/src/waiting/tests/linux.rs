@@ -202,7 +202,7 @@ fn an_urgent_thread_may_take_a_reserved_mutex() {
     const SCHED_FIFO: i32 = 1;
     let mutex = Arc::new(RawMutex::new());
     let process = ProcessState::<Linux>::get();
-    let number = process.waiters.take().expect("there are many");
+    let number = process.waiters.take().expect("a record is free");
     process.waiters.prepare(number, 0);
     mutex.change_word(|word| word | RESERVED | number << crate::word::TAIL_SHIFT);
     assert!(!mutex.try_lock() && !mutex.try_lock_for(Duration::from_millis(1)));

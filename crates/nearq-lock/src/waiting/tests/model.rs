@@ -74,7 +74,7 @@ fn end(mutex: Shared, count: u32, records: usize, slots: usize) {
     assert!(process.waiters.count() <= records, "{} records in use", process.waiters.count());
     assert!(process.slots.count() <= slots, "{} slots in use", process.slots.count());
     drop(mutex);
-    assert_eq!(process.slots.count(), 0, "a slot goes with its mutex");
+    assert_eq!(process.slots.count(), 0, "a slot is released with its mutex");
 }
 
 #[test]

@@ -27,7 +27,8 @@ pub(crate) fn folder() -> PathBuf {
 pub(crate) fn folder_for_sockets(name: &str) -> PathBuf {
     let runtime = folder().join(format!("sockets-{name}"));
     fs::create_dir_all(&runtime).expect("the folder for tests can be written to");
-    fs::set_permissions(&runtime, PermissionsExt::from_mode(0o700)).expect("it is ours");
+    fs::set_permissions(&runtime, PermissionsExt::from_mode(0o700))
+        .expect("the folder belongs to this process");
     runtime
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn compile(source: &str, name: &str, arguments: &[&str]) -> Option<Pa
         .arg(source)
         .args(arguments)
         .output()
-        .expect("the compiler is there");
+        .expect("there is a compiler");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(program)
 }

@@ -118,7 +118,7 @@ fn a_queue_is_not_empty_while_an_item_moves_between_nodes() {
 
 impl Stub {
     fn set_nice(&self, nice: i32) {
-        self.queue.change(|attributes| attributes.nice = nice).expect("can be done");
+        self.queue.change(|attributes| attributes.nice = nice).expect("the call succeeds");
     }
 }
 
@@ -220,10 +220,10 @@ fn frozen_while_an_item_is_queued(max_active: usize) {
         stub.runtime.freeze().expect("not from inside");
         done.store(1, Ordering::SeqCst);
         let before = runs.load(Ordering::SeqCst);
-        assert!(before >= 1, "what was queued before has run");
+        assert!(before >= 1, "items that were queued before have run");
         stub.work(0);
         stub.work(0);
-        assert_eq!(runs.load(Ordering::SeqCst), before, "nothing starts any more");
+        assert_eq!(runs.load(Ordering::SeqCst), before, "no item starts any more");
         stub.runtime.thaw();
         Loom::join(issuer);
         Loom::join(worker);
@@ -260,7 +260,7 @@ fn frozen_while_a_worker_activates() {
         done.store(1, Ordering::SeqCst);
         let before = runs.load(Ordering::SeqCst);
         stub.work(0);
-        assert_eq!(runs.load(Ordering::SeqCst), before, "nothing starts any more");
+        assert_eq!(runs.load(Ordering::SeqCst), before, "no item starts any more");
         stub.runtime.thaw();
         Loom::join(worker);
         stub.run_out();

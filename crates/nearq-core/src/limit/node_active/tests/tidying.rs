@@ -42,12 +42,14 @@ fn cancelled_items_do_not_pile_up_without_an_active_worker() {
     const EACH: usize = 500;
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(|| {
-        let runtime = Runtime::<Sim>::builder_in().thread_limit(1).build().expect("is known");
-        let busy = runtime.workqueue_builder("busy").build().expect("can be done");
+        let runtime =
+            Runtime::<Sim>::builder_in().thread_limit(1).build().expect("the settings are valid");
+        let busy = runtime.workqueue_builder("busy").build().expect("the call succeeds");
         let rounds = Duration::from_millis(5) * ROUNDS as u32;
         let sleeper = busy.spawn(move || Sim::sleep(2 * rounds));
         Sim::sleep(Duration::from_millis(1));
-        let held = runtime.workqueue_builder("held").max_active(1).build().expect("can be done");
+        let held =
+            runtime.workqueue_builder("held").max_active(1).build().expect("the call succeeds");
         let first = held.spawn(|| ());
         let last = held.spawn(|| ());
         let mut most = 0;
