@@ -359,12 +359,12 @@ impl<P: LockPlatform> WaiterSlab<P> {
     /// holds a mutex that the other thread waits for. While that is so, the mutex's word is more than `LOCKED`, and the unlock takes its
     /// longer path.
     fn wake_later(&self, number: u32) -> bool {
-        let Some(own) = Self::unused() else { return false };
-        let own = self.record(own);
+        let Some(kept) = Self::unused() else { return false };
+        let record = self.record(kept);
         // Relaxed for both: the caller's alone.
-        let free = own.wakes.load(Ordering::Relaxed) == 0;
+        let free = record.wakes.load(Ordering::Relaxed) == 0;
         if free {
-            own.wakes.store(number, Ordering::Relaxed);
+            record.wakes.store(number, Ordering::Relaxed);
         }
         free
     }
@@ -373,19 +373,19 @@ impl<P: LockPlatform> WaiterSlab<P> {
     /// else by now: a thread that is woken checks why.
     #[inline]
     pub(crate) fn wake_deferred(&self) {
-        if let Some(own) = Self::unused() {
-            self.wake_deferred_of(own);
+        if let Some(kept) = Self::unused() {
+            self.wake_deferred_of(kept);
         }
     }
 
     /// The same, for the owner of a record, which is the caller.
     #[inline]
-    pub(crate) fn wake_deferred_of(&self, own: u32) {
-        let own = self.record(own);
+    pub(crate) fn wake_deferred_of(&self, waker: u32) {
+        let record = self.record(waker);
         // Relaxed for both: the caller's alone.
-        let number = own.wakes.load(Ordering::Relaxed);
+        let number = record.wakes.load(Ordering::Relaxed);
         if number != 0 {
-            own.wakes.store(0, Ordering::Relaxed);
+            record.wakes.store(0, Ordering::Relaxed);
             P::wake(&raw const self.record(number).state, 1);
         }
     }

@@ -113,11 +113,11 @@ impl<P: LockPlatform> WaiterSlab<P> {
     /// As [`take`](Self::take), if the thread has a record of its own that it does not use.
     #[inline(always)]
     pub(crate) fn take_own(&self) -> Option<u32> {
-        let own = Self::unused()?;
+        let kept = Self::unused()?;
         // The record may be another thread's before the caller releases the mutex that it holds.
-        self.wake_deferred_of(own);
-        P::set_number(own | IN_USE, self.end);
-        Some(own)
+        self.wake_deferred_of(kept);
+        P::set_number(kept | IN_USE, self.end);
+        Some(kept)
     }
 
     #[cold]
@@ -139,8 +139,8 @@ impl<P: LockPlatform> WaiterSlab<P> {
     /// The number of the record that the caller keeps, if it is not in use.
     #[inline]
     pub(crate) fn unused() -> Option<u32> {
-        let own = P::number();
-        (own != 0 && own & IN_USE == 0).then_some(own)
+        let kept = P::number();
+        (kept != 0 && kept & IN_USE == 0).then_some(kept)
     }
 
     /// The caller no longer needs the record, which no thread can reach.
@@ -165,9 +165,9 @@ impl<P: LockPlatform> WaiterSlab<P> {
     pub(crate) fn forget_record(&self) {
         let unused = Self::unused();
         P::set_number(0, self.end);
-        if let Some(own) = unused {
-            self.wake_deferred_of(own);
-            self.free(own);
+        if let Some(kept) = unused {
+            self.wake_deferred_of(kept);
+            self.free(kept);
         }
     }
 
@@ -178,16 +178,16 @@ impl<P: LockPlatform> WaiterSlab<P> {
 
     /// A thread that had this number has ended.
     pub(crate) fn ended(&self, number: u32) {
-        let own = number & !IN_USE;
+        let kept = number & !IN_USE;
         if number & IN_USE != 0 {
             // In a queue, where other threads reach it: it belongs to no thread until it is taken out of there. The guard may still be
             // dropped, by what the C library calls later.
-            self.stop_waiting(own);
+            self.stop_waiting(kept);
             return;
         }
         // The thread may release a mutex after it notes this: one that its thread-locals own.
-        self.wake_deferred_of(own);
-        self.free(own);
+        self.wake_deferred_of(kept);
+        self.free(kept);
     }
 
     /// How many records are taken.

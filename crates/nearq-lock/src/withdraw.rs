@@ -80,25 +80,25 @@ impl<P: LockPlatform> WaiterSlab<P> {
 
     /// Takes the caller's record out of the queue; the one ahead is the caller's too.
     fn take_out(&self, number: u32, ahead: u32, tail: &impl Tail) {
-        let (own, other) = (self.record(number), self.record(ahead));
+        let (record, ahead_record) = (self.record(number), self.record(ahead));
         // Relaxed, here and below: the caller's alone; published when the one ahead is given up, or by the tail's step. It is in the same
         // queue.
-        other.slot.store(own.slot.load(Ordering::Relaxed), Ordering::Relaxed);
+        ahead_record.slot.store(record.slot.load(Ordering::Relaxed), Ordering::Relaxed);
         if let Some(next) = self.behind(number) {
             // A hint for that record.
             self.record(next).before.store(ahead, Ordering::Relaxed);
-            other.next.store(next, Ordering::Relaxed);
+            ahead_record.next.store(next, Ordering::Relaxed);
             self.give_back(number);
             return;
         }
-        other.next.store(0, Ordering::Relaxed);
+        ahead_record.next.store(0, Ordering::Relaxed);
         if tail.replace(number, ahead) {
             self.give_back(number);
             return;
         }
-        other.next.store(number, Ordering::Relaxed);
+        ahead_record.next.store(number, Ordering::Relaxed);
         // Release: a thread that finds it has the record.
-        own.state.store(LEFT, Ordering::Release);
+        record.state.store(LEFT, Ordering::Release);
         self.leave_behind(number);
     }
 }

@@ -135,7 +135,7 @@ sys.exit(bool(wrong) and repr(wrong[:3]))
 PYTHON
 memcached_works() {
     local at=$here/memcached user=()
-    [ "$(id -u)" = 0 ] && user=(-u root) # it must be told, and no other user may write in this directory
+    [ "$(id -u)" = 0 ] && user=(-u root) # it needs the option, and no other user may write in this directory
     serve 300 memcached -t 4 -s "$at" "${user[@]}"
     until_there "$at" && preloaded 200 python3 "$here/memcached.py" "$at"
 }

@@ -117,16 +117,16 @@ fn issue(loads: &[Load], per_tick: u64, stop: &AtomicBool, refused: &AtomicU64) 
 
 /// Prints a line each second.
 fn report(loads: &[Load], refused: &AtomicU64, seconds: u64) {
-    let look = || {
+    let totals = || {
         let ended: u64 = loads.iter().map(|load| load.ended.0.load(Ordering::Relaxed)).sum();
         let [all, control] = cpu_times();
         (Instant::now(), ended, refused.load(Ordering::Relaxed), all, control)
     };
     println!("{:>12}  {:>12}  {:>9}  {:>11}", "items/s", "late/s", "CPU %", "control %");
-    let mut before = look();
+    let mut before = totals();
     for _ in 0..seconds {
         thread::sleep(SECOND);
-        let now = look();
+        let now = totals();
         let per_second = 1.0 / (now.0 - before.0).as_secs_f64();
         let rate = |now: u64, before: u64| (now - before) as f64 * per_second;
         let part = |now: Duration, before: Duration| {

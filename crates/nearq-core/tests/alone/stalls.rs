@@ -19,7 +19,7 @@ fn stall(runtime: &Runtime, seen: impl FnOnce()) {
         .map(|_| {
             let (sender, receiver) = mpsc::channel::<()>();
             let handle = queue.spawn(move || {
-                nearq_core::set_description("for somebody");
+                nearq_core::set_description("for a waiter");
                 let _ = receiver.recv();
             });
             (sender, handle)
@@ -50,7 +50,7 @@ fn a_stall_names_each_thread_its_item_and_where_it_sleeps() {
         assert_eq!(stall.busy.len(), 2);
         for worker in &stall.busy {
             assert_eq!(threads.get(&worker.thread_id.unwrap()), Some(&worker.thread));
-            assert_eq!((worker.activity, &*worker.description), (Activity::Sleeps, "for somebody"));
+            assert_eq!((worker.activity, &*worker.description), (Activity::Sleeps, "for a waiter"));
             assert!(worker.function.contains("stalls::stall"), "{}", worker.function);
             assert!(worker.runs.is_some());
             if let Some(place) = &worker.place {
@@ -126,7 +126,7 @@ fn a_stall_is_reported_to_tracing_or_standard_error() {
     let reports = reports.lock().unwrap();
     if part == "traced" {
         assert!(!reports.is_empty());
-        let wanted = ["WARN ", "pool=0 ", "waiting=1 ", "has started nothing for", "for somebody"];
+        let wanted = ["WARN ", "pool=0 ", "waiting=1 ", "has started nothing for", "for a waiter"];
         for line in &*reports {
             assert!(wanted.iter().all(|part| line.contains(part)), "{line}");
         }

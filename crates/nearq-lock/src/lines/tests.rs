@@ -116,7 +116,7 @@ mod simulated {
             for mutex in &mutexes {
                 assert!(mutex.bind_for_test());
                 let found = process.slots.get(slot(mutex.word_now())).lines().map(|line| {
-                    // The simulated machine is told that plain memory is touched, and then chooses a node for it by policy.
+                    // The simulated machine is notified that plain memory is touched, and then chooses a node for it by policy.
                     Sim::read(bytes(line));
                     node_of(line)
                 });

@@ -1,6 +1,6 @@
 /* The clock on which a thread with a deadline sleeps, and until when, according to the kernel. The machine's clock cannot be set for a
-   test. So the call shows that a deadline moves with its clock: an absolute time on the clock that the program named. "not told" if the
-   kernel does not say. */
+   test. So the call shows that a deadline moves with its clock: an absolute time on the clock that the program named. "unknown" if the
+   kernel does not report it. */
 
 #include "check.h"
 #include <sys/syscall.h>
@@ -85,19 +85,19 @@ static void *sleep_by(void *argument)
     return NULL;
 }
 
-/* The system call that the thread is in. False if the kernel does not say. */
+/* The system call that the thread is in. False if the kernel does not report it. */
 static int call_of(const struct sleeper *of, char *line, size_t size)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)of->number);
     FILE *file = fopen(path, "r");
-    int told = file && fgets(line, (int)size, file);
+    int known = file && fgets(line, (int)size, file);
     if (file)
         fclose(file);
-    return told;
+    return known;
 }
 
-/* Waits until the thread sleeps until its deadline, on its clock. 1 if that happens in time, -1 if the kernel does not say. */
+/* Waits until the thread sleeps until its deadline, on its clock. 1 if that happens in time, -1 if the kernel does not report it. */
 static int sleeps_on_its_clock(const struct sleeper *of)
 {
     enum { BITSET = 9, OPERATION = 127, BY_REAL_TIME = 256 };
@@ -126,7 +126,7 @@ static int sleeps_on_its_clock(const struct sleeper *of)
 static int both_sleep(int way)
 {
     static struct sleeper sleepers[2];
-    int told = 1;
+    int known = 1;
     lock(way);
     for (int i = 0; i < 2; i++) {
         clockid_t clock = clock_of(way);
@@ -138,11 +138,11 @@ static int both_sleep(int way)
             sched_yield();
         if (!wants_mutex(way))
             lock(way); /* It gives the mutex back when it waits. */
-        told = sleeps_on_its_clock(&sleepers[i]);
-        if (told != 1)
+        known = sleeps_on_its_clock(&sleepers[i]);
+        if (known != 1)
             break;
     }
-    if (told == 0)
+    if (known == 0)
         _exit(1);
     pthread_cond_broadcast(&by_real_time);
     pthread_cond_broadcast(&by_monotonic);
@@ -153,7 +153,7 @@ static int both_sleep(int way)
         SAME(sleepers[i].outcome, 0);
         sleepers[i].number = 0;
     }
-    return told;
+    return known;
 }
 
 int main(void)
@@ -168,6 +168,6 @@ int main(void)
         if (both_sleep(way) == 1)
             printf("way %d sleeps on its clock\n", way);
         else
-            printf("way %d: not told\n", way);
+            printf("way %d: unknown\n", way);
     return 0;
 }

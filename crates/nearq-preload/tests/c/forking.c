@@ -90,13 +90,13 @@ static void *count_a_little(void *unused)
     return NULL;
 }
 
-static int told;
+static int notified;
 
-static void *tell(void *unused)
+static void *notify_child(void *unused)
 {
     (void)unused;
     SAME(pthread_mutex_lock(&first), 0);
-    told = 1;
+    notified = 1;
     SAME(pthread_cond_signal(&condvar), 0);
     SAME(pthread_mutex_unlock(&first), 0);
     return NULL;
@@ -109,7 +109,7 @@ static void with_child(int depth)
 {
     pid_t grandchild = fork();
     if (grandchild == 0) {
-        told = 0;
+        notified = 0;
         in_child(depth);
     }
     SAME(ended_well(grandchild), 1);
@@ -131,11 +131,11 @@ static void in_child(int depth)
     SAME(counts[0] - before, 1500);
     /* Threads that waited in the parent take none of the notifications here. */
     SAME(pthread_mutex_lock(&first), 0);
-    pthread_t teller = start(tell, NULL);
-    while (!told)
+    pthread_t notifier = start(notify_child, NULL);
+    while (!notified)
         SAME(pthread_cond_wait(&condvar, &first), 0);
     SAME(pthread_mutex_unlock(&first), 0);
-    join(teller);
+    join(notifier);
     counts[1] = counts[0];
     if (depth > 0)
         with_child(depth - 1);
@@ -149,17 +149,17 @@ static pthread_cond_t shared;
 
 static void wait_in_vain(void)
 {
-    pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     struct timespec past = { 1, 0 };
-    SAME(pthread_mutex_lock(&own), 0);
-    SAME(pthread_cond_timedwait(&shared, &own, &past), ETIMEDOUT);
-    SAME(pthread_mutex_unlock(&own), 0);
+    SAME(pthread_mutex_lock(&mutex), 0);
+    SAME(pthread_cond_timedwait(&shared, &mutex, &past), ETIMEDOUT);
+    SAME(pthread_mutex_unlock(&mutex), 0);
 }
 
 static void *notify_often(void *unused)
 {
     wait_in_vain();
-    __atomic_store_n(&told, 2, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&notified, 2, __ATOMIC_SEQ_CST);
     while (!__atomic_load_n(&stop, __ATOMIC_RELAXED))
         SAME(pthread_cond_signal(&shared), 0);
     return unused;
@@ -174,7 +174,7 @@ static void at_a_shared_condition(void)
     SAME(pthread_cond_init(&shared, &attributes), 0);
     __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
     pthread_t thread = start(notify_often, NULL);
-    while (__atomic_load_n(&told, __ATOMIC_SEQ_CST) != 2)
+    while (__atomic_load_n(&notified, __ATOMIC_SEQ_CST) != 2)
         doze();
     for (int round = 0; round < 12; round++) {
         doze();

@@ -8,7 +8,7 @@
 # wrong   it is worse. If the preload made no difference, a difference as large as this would be seen in less than one case of 1000 (after
 #         any number of runs) or of 20 (after 100): Fisher's exact test, one-sided. Or, after 100 runs: it failed again with the
 #         preload, and never without.
-# flaky   it fails without the preload as well, and no less often as far as can be told.
+# flaky   it fails without the preload as well, and no less often as far as can be measured.
 # once    it did not fail again. A test that fails in more than 3 of 100 runs does that with a probability of 5 % at most.
 set -eu
 awk -v with="$1" -v without="$2" -v runs="$3" '

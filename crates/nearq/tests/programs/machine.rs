@@ -10,15 +10,15 @@ use crate::skipped::skipped;
 
 /// The CPUs that the program may use, set in the processes that are such a program.
 const ALLOWED: &str = "NEARQ_TEST_ALLOWED";
-/// Set if the kernel must not say.
-const UNTOLD: &str = "NEARQ_TEST_UNTOLD";
+/// Set if a filter must hide the affinity.
+const HIDE_AFFINITY: &str = "NEARQ_TEST_HIDE_AFFINITY";
 const NOTHING_MOUNTED: i32 = 77;
 
 #[test]
 #[ignore = "run by the other tests, where something is missing"]
 fn a_program_with_a_queue() {
     let Some(allowed) = std::env::var_os(ALLOWED) else { return };
-    if std::env::var_os(UNTOLD).is_some() {
+    if std::env::var_os(HIDE_AFFINITY).is_some() {
         assert!(refuse(&[libc::SYS_sched_getaffinity]));
     }
     assert_eq!(nearq::system::unbound().spawn(|| 7).join().unwrap(), 7);
@@ -30,7 +30,7 @@ fn a_program_with_a_queue() {
 }
 
 /// Runs the program after carrying out `mounts` in a mount namespace; none if there can be no such namespace.
-fn output(mounts: Option<&str>, untold: bool) -> Option<Output> {
+fn output(mounts: Option<&str>, hide_affinity: bool) -> Option<Output> {
     let program = std::env::current_exe().unwrap();
     let mut command = match mounts {
         None => Command::new(program),
@@ -44,7 +44,7 @@ fn output(mounts: Option<&str>, untold: bool) -> Option<Output> {
     };
     command.args(["--exact", "machine::a_program_with_a_queue", "--ignored", "--nocapture"]);
     command.env(ALLOWED, Runtime::global().allowed_cpus().to_list());
-    command.envs(untold.then_some((UNTOLD, "1")));
+    command.envs(hide_affinity.then_some((HIDE_AFFINITY, "1")));
     let output = command.output().ok()?;
     let is_refused = output.status.code() == Some(NOTHING_MOUNTED)
         || String::from_utf8_lossy(&output.stderr).contains("unshare failed");
@@ -52,7 +52,7 @@ fn output(mounts: Option<&str>, untold: bool) -> Option<Output> {
 }
 
 /// The program works, and its one line has all of these parts.
-fn says(output: &Output, parts: &[&str]) {
+fn warns_of(output: &Output, parts: &[&str]) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}{text}", String::from_utf8_lossy(&output.stdout));
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("nearq: ")).collect();
@@ -67,7 +67,7 @@ const OF_AFFINITY: [&str; 2] = ["could not read the CPUs of thread", "/proc/self
 #[test]
 fn a_program_works_without_sys() {
     match output(WITHOUT_SYS, false) {
-        Some(output) => says(&output, &OF_SYS),
+        Some(output) => warns_of(&output, &OF_SYS),
         None => {
             let why = "no mount namespace may be made";
             skipped("a program without /sys", why, "run the tests as root");
@@ -82,8 +82,8 @@ fn a_program_works_if_the_cpus_are_unknown() {
         let why = "the kernel has no filters on system calls";
         return skipped("a program without affinity", why, "a kernel with CONFIG_SECCOMP_FILTER");
     }
-    says(&output(None, true).unwrap(), &OF_AFFINITY);
+    warns_of(&output(None, true).unwrap(), &OF_AFFINITY);
     if let Some(output) = output(WITHOUT_SYS, true) {
-        says(&output, &[OF_AFFINITY, OF_SYS].concat());
+        warns_of(&output, &[OF_AFFINITY, OF_SYS].concat());
     }
 }

@@ -22,7 +22,7 @@ struct Stub<P: Platform> {
     /// Items that workers took.
     taken: P::AtomicU32,
     /// How often a pusher found no worker; a pool would start a thread.
-    nobody: P::AtomicU32,
+    no_idle_worker: P::AtomicU32,
 }
 // SAFETY: each item is pushed by one thread and taken by one.
 unsafe impl<P: Platform> Sync for Stub<P> {}
@@ -38,7 +38,7 @@ impl<P: Platform> Stub<P> {
             idle: Idle::new(),
             slab: WorkerSlab::new(),
             taken: P::AtomicU32::new(0),
-            nobody: P::AtomicU32::new(0),
+            no_idle_worker: P::AtomicU32::new(0),
         };
         for _ in 0..workers {
             stub.slab.add(|index| Worker::new(index, core::ptr::null())).expect("there is room");
@@ -57,7 +57,7 @@ impl<P: Platform> Stub<P> {
             Wakeup::Worker(worker) => worker.parker.unpark(),
             Wakeup::Unneeded => {}
             Wakeup::Nobody => {
-                self.nobody.fetch_add(1, Ordering::Relaxed);
+                self.no_idle_worker.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -207,7 +207,7 @@ mod modelled {
                 let taken = stub.taken.load(Ordering::Relaxed) == 1;
                 let woken = !asleep.is_idle() || !worker.is_idle();
                 assert!(taken || woken, "no worker comes for the item");
-                assert_eq!(stub.nobody.load(Ordering::Relaxed), 0);
+                assert_eq!(stub.no_idle_worker.load(Ordering::Relaxed), 0);
             });
         }
     }
@@ -257,9 +257,9 @@ mod modelled {
             }
             pushers.into_iter().for_each(Loom::join);
             let taken = stub.taken.load(Ordering::Relaxed);
-            let nobody = stub.nobody.load(Ordering::Relaxed);
+            let no_idle_worker = stub.no_idle_worker.load(Ordering::Relaxed);
             assert!(
-                taken == 2 || nobody != 0,
+                taken == 2 || no_idle_worker != 0,
                 "{taken} taken: a pusher knows that it must start a thread"
             );
             assert_eq!(stub.word() & SEARCHING, 0);
@@ -332,8 +332,12 @@ mod modelled {
             }
             Loom::join(pusher);
             Loom::join(other);
-            let nobody = stub.nobody.load(Ordering::Relaxed);
-            assert_eq!(left, nobody == 1, "the pusher knows whether it must start a thread");
+            let no_idle_worker = stub.no_idle_worker.load(Ordering::Relaxed);
+            assert_eq!(
+                left,
+                no_idle_worker == 1,
+                "the pusher knows whether it must start a thread"
+            );
             // What the next pusher does with a stack on which it still lies.
             assert!(!left || matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::Nobody));
             assert_eq!(worker.claim_free(), left, "the entry can be used again, once");
@@ -354,7 +358,11 @@ mod modelled {
             };
             assert!(stub.idle.bury_all(&stub.slab).is_none(), "no worker is alive");
             Loom::join(pusher);
-            assert_eq!(stub.nobody.load(Ordering::Relaxed), 1, "the pusher starts a thread");
+            assert_eq!(
+                stub.no_idle_worker.load(Ordering::Relaxed),
+                1,
+                "the pusher starts a thread"
+            );
             assert_eq!(stub.word() & SEARCHING, 0);
             assert!(worker.claim_free(), "the entry can be used again");
         });
@@ -411,7 +419,7 @@ mod modelled {
             // In the hook, which does not return before the pusher is done.
             Loom::join(pusher);
             assert!(!asleep.is_idle(), "the other one is woken while this one is in its hook");
-            assert_eq!(stub.nobody.load(Ordering::Relaxed), 0);
+            assert_eq!(stub.no_idle_worker.load(Ordering::Relaxed), 0);
             assert_eq!(
                 stub.word() & SEARCHING,
                 super::super::ONE_SEARCHING,
@@ -436,8 +444,8 @@ mod modelled {
             Loom::join(pusher);
             let taken = stub.taken.load(Ordering::Relaxed) == 1;
             // A pusher that has found no worker starts a thread.
-            let nobody = stub.nobody.load(Ordering::Relaxed) != 0;
-            assert!(taken || nobody || !worker.is_idle(), "no worker comes for the item");
+            let no_idle_worker = stub.no_idle_worker.load(Ordering::Relaxed) != 0;
+            assert!(taken || no_idle_worker || !worker.is_idle(), "no worker comes for the item");
         });
     }
 }

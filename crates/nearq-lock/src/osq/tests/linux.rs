@@ -187,9 +187,9 @@ fn a_forgotten_guard_outlives_its_thread() {
     let (shared, counted) = (Arc::clone(&lock), Arc::clone(&others));
     on_threads(move |index| {
         let waiters = &ProcessState::<Linux>::get().waiters;
-        let own = waiters.take().expect("a record is free");
-        assert_ne!(own, forgotten);
-        waiters.give_back(own);
+        let free = waiters.take().expect("a record is free");
+        assert_ne!(free, forgotten);
+        waiters.give_back(free);
         for round in 0..ROUNDS {
             *counted[(index + round) % 2].lock() += 1;
             assert!(shared.lock_spinning(1).is_none(), "it was never given back");
