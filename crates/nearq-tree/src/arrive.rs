@@ -64,7 +64,8 @@ pub(crate) fn arrive(mut environment: Environment) {
         return;
     }
     let Some(current) = system::affinity() else { return };
-    let is_free = variable.inherited == Inherited::Nothing && variable.widest().as_ref() == Some(&current);
+    let is_free =
+        variable.inherited == Inherited::Nothing && variable.widest().as_ref() == Some(&current);
     if choose == Choose::Lazy && (is_free || variable.inherited == Inherited::Own) {
         return;
     }
@@ -146,7 +147,8 @@ fn undo(variable: &TreeVariable<'_>) -> bool {
 
 /// Lives nowhere, not even where the parent lived.
 fn stay_out(value: &mut [u8]) {
-    if TreeVariable::of(value).is_some_and(|variable| variable.inherited == Inherited::Home && undo(&variable))
+    if TreeVariable::of(value)
+        .is_some_and(|variable| variable.inherited == Inherited::Home && undo(&variable))
     {
         variable::rewrite(value, Inherited::Nothing, &[]);
     }
