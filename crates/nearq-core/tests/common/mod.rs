@@ -9,6 +9,7 @@ mod skipped;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,7 +40,10 @@ pub fn watch(runtime: Option<&Runtime>) -> Watchdog {
         let (guard, _) = changed.wait_timeout_while(guard, PATIENCE, |done| !*done).unwrap();
         if !*guard {
             let state = runtime.as_ref().map(state).unwrap_or_default();
-            eprintln!("{test:?} takes longer than {PATIENCE:?}\n{state}{}", threads_in_words());
+            let text =
+                format!("{test:?} takes longer than {PATIENCE:?}\n{state}{}\n", threads_in_words());
+            // Not by `eprintln!`: the test harness would keep it, and what it keeps is lost when the process aborts.
+            let _ = std::io::stderr().write_all(text.as_bytes());
             std::process::abort();
         }
     });
