@@ -40,6 +40,27 @@ pub trait Threads: LockPlatform {
     #[inline(always)]
     fn model_fence() {}
 
+    /// The cheap side of an asymmetric pair of fences; [`heavy_fence`](Self::heavy_fence) is the other.
+    ///
+    /// In Dekker's pattern, one thread writes *x*, calls `light_fence` and reads *y*; another writes *y*, calls `heavy_fence` and reads *x*.
+    /// If `heavy_fence` returned true, at least one of them sees what the other wrote. Two light fences order nothing.
+    ///
+    /// For a pair in which one side is executed very often, and the other seldom. The default is a `SeqCst` fence on both sides.
+    #[inline(always)]
+    fn light_fence() {
+        Self::fence(Ordering::SeqCst);
+    }
+
+    /// The expensive side of an asymmetric pair of fences; see [`light_fence`](Self::light_fence). It may make a system call, and may
+    /// interrupt all CPUs that run threads of this process.
+    ///
+    /// False if the system refused it; then nothing is ordered, and the caller must not rely on what it reads.
+    #[must_use]
+    fn heavy_fence() -> bool {
+        Self::fence(Ordering::SeqCst);
+        true
+    }
+
     // ---- waiting ----------------------------------------------------------------------------------------
 
     /// As [`wait`](LockPlatform::wait), for work that other threads of the program will do. While the caller waits, it makes the

@@ -5,6 +5,7 @@
 
 mod ending;
 mod exec;
+mod fences;
 mod fork;
 mod home_hint;
 mod machine;

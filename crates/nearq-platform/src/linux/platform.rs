@@ -17,7 +17,7 @@ use std::sync::Arc;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{ending, fork, home_hint, machine, memory, retry, run_state, spawn, thread};
+use super::{ending, fences, fork, home_hint, machine, memory, retry, run_state, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
     Attempt, CacheMap, ForkHooks, HeldLocks, Instant, LockPlatform, Look, Machine, MemoryPolicy,
@@ -278,6 +278,15 @@ impl Threads for Linux {
     #[inline(always)]
     fn fence(order: Ordering) {
         atomic::fence(order);
+    }
+
+    #[inline(always)]
+    fn light_fence() {
+        fences::light();
+    }
+
+    fn heavy_fence() -> bool {
+        fences::heavy()
     }
 
     fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {

@@ -15,6 +15,7 @@ mod cpu;
 mod exec;
 mod fork;
 mod futex;
+mod membarrier;
 mod memory;
 mod process;
 mod sched;
@@ -29,6 +30,7 @@ pub(crate) use cpu::current_cpu;
 pub(crate) use exec::{NotSpawned, Policy, Spawn, Stack, handled_signals, spawn};
 pub(crate) use fork::at_fork;
 pub(crate) use futex::{futex_wait, futex_wake};
+pub(crate) use membarrier::{membarrier, register_membarrier};
 pub(crate) use memory::{
     MemoryMode, bind_range, default_policy, page_nodes, page_size, set_default_policy,
 };

@@ -29,6 +29,18 @@ impl Threads for Sim {
         }
     }
 
+    /// Free: on real machines it only keeps the compiler from moving accesses.
+    fn light_fence() {}
+
+    /// A system call, as `membarrier` is. What the interrupted CPUs lose is not counted.
+    fn heavy_fence() -> bool {
+        if context::current().is_some() {
+            let shared = system_call("Threads::heavy_fence");
+            shared.step(|world| world.costs.fence);
+        }
+        true
+    }
+
     /// A thread that waits wakes up when an attempt is left, and not before: if it woke up periodically for nothing, a simulated machine on
     /// which nothing more happens would never come to its end.
     fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
