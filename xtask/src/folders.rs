@@ -12,25 +12,37 @@ const SOURCES: &str = "crates/nearq-core/src";
 type FolderRule = (&'static str, &'static [&'static str]);
 
 /// Every folder, in an order in which none imports what comes later. What lies beside the folders is `lib.rs`, which may import all.
-const PLAN: [FolderRule; 14] = [
+const PLAN: [FolderRule; 16] = [
     ("base", &[]),
+    ("deque", &["base"]),
     ("homes", &["base"]),
     ("layout", &["base", "homes"]),
     ("timer", &["base", "layout"]),
     ("item", &["base", "homes", "timer"]),
     ("observe", &["base", "item"]),
-    ("pool", &["base", "homes", "layout", "item"]),
+    ("pool", &["base", "deque", "homes", "layout", "item"]),
     ("limit", &["base", "layout", "item", "pool"]),
     ("runtime", &["base", "homes", "layout", "timer", "observe", "pool"]),
     ("queue", &["base", "homes", "layout", "timer", "item", "observe", "pool", "limit", "runtime"]),
     ("run", &["base", "homes", "layout", "item", "pool", "limit", "runtime", "queue"]),
     ("monitor", &["base", "pool", "limit", "runtime", "queue"]),
     ("task", &["base", "homes", "item", "pool", "limit", "queue"]),
+    ("fork_join", &["base", "deque", "pool", "limit", "queue"]),
     (
         "user",
         &[
-            "base", "homes", "layout", "item", "observe", "pool", "limit", "runtime", "queue",
-            "monitor", "task",
+            "base",
+            "homes",
+            "layout",
+            "item",
+            "observe",
+            "pool",
+            "limit",
+            "runtime",
+            "queue",
+            "monitor",
+            "task",
+            "fork_join",
         ],
     ),
 ];

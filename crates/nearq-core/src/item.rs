@@ -150,6 +150,8 @@ pub(crate) struct ItemVtable<P: Platform> {
     pub(crate) parts: Option<Parts<P>>,
     /// Ends an item that runs once and was not queued: its handle says that it is cancelled. Not called for other items.
     pub(crate) refuse: unsafe fn(NonNull<Item<P>>),
+    /// Nothing depends on it being run: it waits until a worker has nothing else to do, and no worker is added for it.
+    pub(crate) is_optional: bool,
     /// The function's name, for display.
     pub(crate) name: fn() -> &'static str,
 }

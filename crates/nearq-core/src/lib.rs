@@ -19,6 +19,7 @@
 //! | `homes` | nodes where things belong |
 //! | `layout` | which pools a queue has, and which queues share them |
 //! | `timer` | the thread that sleeps until something is due |
+//! | `deque` | the jobs of a thread that forks, from which other threads steal |
 //! | `item` | what holds an item, and where it waits |
 //! | `observe` | times and events, for readers, if there are any |
 //! | `pool` | the workers of a pod, and which of them are awake |
@@ -28,9 +29,12 @@
 //! | `run` | a worker's thread |
 //! | `monitor` | the thread that checks while work waits |
 //! | `task` | kinds of items: those that run again and again, closures, futures |
+//! | `fork_join` | how an item forks, and how other workers help |
 //! | `user` | what users see |
 
 mod base;
+mod deque;
+mod fork_join;
 mod homes;
 mod item;
 mod layout;
@@ -59,6 +63,7 @@ pub use task::work::Work;
 pub use user::builder::RuntimeBuilder;
 #[doc(hidden)]
 pub use user::default::attend_default;
+pub use user::fork_join::join;
 pub use user::handle::Handle;
 pub use user::scope::Scope;
 pub use user::set::JoinSet;

@@ -67,6 +67,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::base::forked;
 use crate::base::ids::PoolId;
 use crate::base::pad::Padded;
+use crate::deque::Deque;
 use crate::item::account::Account;
 use crate::item::batch::CAPACITY;
 use crate::item::inbox::Inbox;
@@ -112,6 +113,8 @@ pub(crate) struct Pool<P: Platform> {
     away: P::AtomicU32,
     /// Workers in their start hooks.
     hooked: P::AtomicU32,
+    /// Workers whose items fork.
+    forking: P::AtomicU32,
     /// Queues whose items come here now (`threads`).
     users: P::AtomicU32,
     /// Whether the monitor checks the pool (`service`).
@@ -200,6 +203,7 @@ impl<P: Platform> Pool<P> {
             workers: P::AtomicU32::new(0),
             away: P::AtomicU32::new(0),
             hooked: P::AtomicU32::new(0),
+            forking: P::AtomicU32::new(0),
             users: P::AtomicU32::new(0),
             service: P::AtomicU32::new(IN_SERVICE),
             stale: P::AtomicU32::new(0),
@@ -233,6 +237,27 @@ impl<P: Platform> Pool<P> {
     /// Whether as many workers are awake as may be.
     pub(crate) fn is_full(&self) -> bool {
         self.called.awake.load(Ordering::SeqCst) >= self.called.max_running.load(Ordering::SeqCst)
+    }
+
+    // ---- forking -----------------------------------------------------------------------------------------
+
+    /// The item of a worker begins to fork, or has ended.
+    pub(crate) fn change_forking(&self, more: bool) {
+        // SeqCst: a thief that leaves, and a worker that begins, each write one word and then read the other's (`fork_join`).
+        if more {
+            self.forking.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.forking.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The deques of this pool that are in use for that group, each with its worker.
+    pub(crate) fn deques(&self, group: *const ()) -> impl Iterator<Item = &Deque<P>> {
+        let forking = self.forking.load(Ordering::SeqCst) != 0;
+        let entries = forking.then(|| self.entries()).into_iter().flatten();
+        entries
+            .filter_map(|worker| worker.deque.get())
+            .filter(move |deque| core::ptr::eq(deque.group(), group))
     }
 
     // ---- which workers are awake ------------------------------------------------------------------------
@@ -442,6 +467,26 @@ impl<P: Platform> Pool<P> {
         }
     }
 
+    /// Whether nothing waits except optional items. By the monitor.
+    pub(crate) fn waits_for_optional_only(&self) -> bool {
+        if self.has_batches() {
+            return false;
+        }
+        let listed = &*self.listed;
+        // A worker that holds it is about to take something.
+        let Some(mut ready) = listed.ready.try_lock() else { return false };
+        self.gather(&mut ready);
+        listed.len.store(ready.len() as u32, Ordering::SeqCst);
+        // SAFETY: what is on the list stays alive while we have its lock.
+        let only = ready.nodes().all(|item| unsafe { &*item }.table().is_optional);
+        drop(ready);
+        if self.has_work() {
+            // As in `tidy`.
+            self.call_again();
+        }
+        only
+    }
+
     /// Records what waits; see `snapshot`.
     pub(crate) fn see_waiting(&self, snapshot: &mut WaitSnapshot<P>) {
         let ready = self.listed.ready.lock();
@@ -545,6 +590,7 @@ impl<P: Platform> Pool<P> {
 
     /// Resets the pool to no threads and nothing waiting: both are the parent's. After the workers' entries, in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
+        forked::set(&self.forking, 0);
         self.arrivals.inbox.after_fork_in_child();
         self.arrivals.activations.after_fork_in_child();
         self.idle.after_fork_in_child();

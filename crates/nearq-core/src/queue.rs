@@ -12,6 +12,7 @@
 //! | `sets`, `flush` | sets of pwqs; waiting for what was queued before, and until nothing is left |
 //! | `delayed`, `delay` | queueing later; what the timer needs of an item |
 //! | `homes` | where an item goes because of its home |
+//! | `thieves` | the items that steal jobs for the queue |
 //! | `rescuer` | the rescuer as the queue sees it |
 //! | `sampling`, `tracepoints` | samples of its items; probes and spans |
 //! | `end` | owners, and the queue's end |
@@ -53,6 +54,7 @@ mod retired;
 pub(crate) mod runtime;
 mod sampling;
 pub(crate) mod sets;
+pub(crate) mod thieves;
 pub(crate) mod tracepoints;
 
 pub(crate) use homes::SubmitKind;
@@ -126,6 +128,8 @@ pub(crate) struct Queue<P: Platform> {
     owners: P::AtomicU32,
     /// The threads that touch the queue although they have no handle, and have nothing counted there.
     pub(crate) rundown: RundownRef<P>,
+    /// The items that steal jobs for it; null until one of its items has forked.
+    thieves: P::AtomicPtr<thieves::Thieves<P>>,
     /// Items that are on a timer for it. May be wrong in the child of a fork.
     delays: P::AtomicU32,
     config: Mutex<Config<P>, P>,
@@ -158,6 +162,7 @@ impl<P: Platform> Queue<P> {
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
             owners: P::AtomicU32::new(1),
             rundown: RundownRef::new(),
+            thieves: P::AtomicPtr::new(core::ptr::null_mut()),
             delays: P::AtomicU32::new(0),
             flushing: Flushing::new(),
             observed: Observed::new(),
@@ -583,6 +588,7 @@ impl<P: Platform> Queue<P> {
             rescuer.after_fork_in_child();
         }
         self.rundown.after_fork_in_child();
+        self.thieves_after_fork_in_child();
         self.observed.after_fork_in_child();
     }
 }

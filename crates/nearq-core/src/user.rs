@@ -15,6 +15,7 @@ pub(crate) mod builder;
 #[cfg(target_os = "linux")]
 pub(crate) mod default;
 pub(crate) mod fork;
+pub(crate) mod fork_join;
 pub(crate) mod freeze;
 pub(crate) mod handle;
 pub(crate) mod homes;

@@ -34,6 +34,7 @@
 //! | a closure | [`Workqueue::spawn`] | |
 //! | a future | [`Workqueue::spawn_future`] | |
 //! | closures that borrow | [`Workqueue::scope`] | |
+//! | two halves of a computation (fork-join) | [`join`], [`Workqueue::join`], [`Workqueue::install`] | |
 //! | many closures or futures, joined as they end | [`Workqueue::join_set`] | |
 //! | a function that is queued again and again | [`Work::new`], [`Workqueue::queue`] | `INIT_WORK`, `queue_work` |
 //! | the same, after a delay | [`Workqueue::queue_delayed`] | `queue_delayed_work` |
@@ -94,7 +95,7 @@
 //! | the end of an item that was queued | [`Work::flush`] | [`Work::flushed`] |
 //! | the same, without the rest of its delay | [`Work::flush_delayed`] | none |
 //! | an item to be neither queued nor running | [`Work::cancel_sync`], [`Work::disable_sync`] | [`Work::disable`], then [`Work::flushed`] |
-//! | closures that borrow | [`Workqueue::scope`] | none: enter the scope inside `spawn`, and await that |
+//! | closures that borrow | [`Workqueue::scope`], [`Workqueue::join`], [`Workqueue::install`] | none: call it inside `spawn`, and await that |
 //! | a frozen or ended runtime | [`Runtime::freeze`], [`Runtime::shutdown`] | none |
 //! | the items of a queue that is dropped | the drop of the last [`Workqueue`] | `drained` before the drop |
 //!
@@ -196,7 +197,7 @@ pub mod metrics {
 pub use nearq_core::{
     AffinityScope, Attributes, CpuSet, Error, Handle, JoinError, JoinHandle, JoinSet, Panic,
     Runtime, RuntimeBuilder, Scope, ShutdownError, TaskBuilder, TrySpawnError, Work, Workqueue,
-    WorkqueueBuilder, block_in_place, set_description,
+    WorkqueueBuilder, block_in_place, join, set_description,
 };
 #[doc(inline)]
 pub use nearq_core::{future, home, inspect, system, trace};

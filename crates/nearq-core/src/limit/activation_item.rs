@@ -21,6 +21,7 @@ pub(crate) struct ActivationItem<P: Platform> {
 
 impl<P: Platform> ActivationItem<P> {
     const TABLE: ItemVtable<P> = ItemVtable {
+        is_optional: false,
         execute: Self::execute,
         free: Self::free,
         parts: None,

@@ -402,6 +402,11 @@ impl OfPool {
         if progress.waited < progress.patience || !in_doubt {
             return progress.stuck;
         }
+        if pool.waits_for_optional_only() {
+            // The workers are busy, and nothing else waits.
+            self.progress = Some(start(STUCK, false, false));
+            return false;
+        }
         // At least half a CPU's worth: the items are long, not asleep.
         let busy = begin < now && pool.cpu_time().saturating_sub(used) >= (now - begin) / 2;
         let (extra, max_running) = (pool.concurrency.extra(), pool.max_running());

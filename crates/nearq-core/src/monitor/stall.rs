@@ -28,7 +28,7 @@ use crate::runtime::report::{Activity, BusyWorker, MOST_SHOWN, PoolThreads, Stal
 /// The default period, as in the kernel.
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
 /// The number of checks in a period.
-const LOOKS: u32 = 100;
+const CHECKS: u32 = 100;
 /// The most workers that a report names: it is read by people, and each costs the monitor some 10 us.
 const MOST_NAMED: usize = 64;
 /// Reported instead of a function's name for a worker that is in its start hook.
@@ -40,7 +40,7 @@ struct Seen {
     /// When something was last started there, or work was first seen.
     since: Instant,
     /// When that, or the last report, was.
-    told: Instant,
+    reported_at: Instant,
 }
 
 /// What the monitor remembers of stalls.
@@ -70,7 +70,7 @@ impl Stalls {
         if self.next.is_some_and(|next| now < next) {
             return true;
         }
-        self.next = Some(now + period / LOOKS);
+        self.next = Some(now + period / CHECKS);
         for (pool, seen) in pools.iter().zip(self.pools.align(pools)) {
             if !pool.has_waiting() {
                 *seen = None;
@@ -79,14 +79,17 @@ impl Stalls {
             let signature = pool.signature();
             let moved = seen.as_ref().is_none_or(|seen| seen.signature != signature);
             if moved {
-                *seen = Some(Seen { signature, since: now, told: now });
+                *seen = Some(Seen { signature, since: now, reported_at: now });
                 continue;
             }
             let Some(seen) = seen else { continue };
-            if now - seen.told >= period {
-                seen.told = now;
+            if now - seen.reported_at >= period {
+                seen.reported_at = now;
+                if pool.waits_for_optional_only() {
+                    continue;
+                }
                 let stall = describe(inner, pool, watcher, now - seen.since, now);
-                if !tell(inner, &stall) {
+                if !report(inner, &stall) {
                     return false;
                 }
             }
@@ -95,30 +98,30 @@ impl Stalls {
     }
 }
 
-/// Tells a subscriber of the crate `tracing`; false if there is none.
+/// Reports to a subscriber of the crate `tracing`; false if there is none.
 #[cfg(feature = "tracing")]
-fn tell_subscriber(stall: &Stall) -> bool {
+fn report_to_subscriber(stall: &Stall) -> bool {
     // A subscriber is foreign code too.
-    let mut is_heard = false;
+    let mut is_received = false;
     contain(|| {
         tracing::warn!(target: "nearq", pool = stall.pool.0, waiting = stall.waiting, "{stall}");
-        is_heard = tracing::enabled!(target: "nearq", tracing::Level::WARN);
+        is_received = tracing::enabled!(target: "nearq", tracing::Level::WARN);
     });
-    is_heard
+    is_received
 }
 
 #[cfg(not(feature = "tracing"))]
-fn tell_subscriber(_: &Stall) -> bool {
+fn report_to_subscriber(_: &Stall) -> bool {
     false
 }
 
-fn tell<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
+fn report<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
     let epoch = P::fork_epoch();
-    let is_heard = tell_subscriber(stall);
+    let is_received = report_to_subscriber(stall);
     match &inner.config.on_stall {
         Some(callback) => drop(contain(|| callback(stall))),
         // There is no other way to learn of it.
-        None if !is_heard => P::warn(&stall.to_string()),
+        None if !is_received => P::warn(&stall.to_string()),
         None => {}
     }
     P::fork_epoch() == epoch

@@ -8,6 +8,7 @@ use nearq_platform::{Instant, Platform};
 
 use crate::base::executing::Executing;
 use crate::base::wait_queue::WaitQueue;
+use crate::deque::Deque;
 use crate::homes::{Home, Inside};
 use crate::item::account::Account;
 use crate::pool::Pool;
@@ -53,6 +54,8 @@ pub(crate) struct Context<'a, P: Platform> {
     polls: Cell<bool>,
     /// The home of the item that it executes; null if it has none.
     pub(crate) home: Cell<*const Inside<P>>,
+    /// The worker's deque while the current item forks; otherwise null.
+    pub(crate) deque: Cell<*const Deque<P>>,
 }
 
 impl<'a, P: Platform> Context<'a, P> {
@@ -71,6 +74,7 @@ impl<'a, P: Platform> Context<'a, P> {
             account: Cell::new(core::ptr::null()),
             polls: Cell::new(false),
             home: Cell::new(core::ptr::null()),
+            deque: Cell::new(core::ptr::null()),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::layout::attributes::PoolKey;
 use crate::pool::worker::Worker;
 
 impl<P: Platform> Pool<P> {
-    pub(super) fn siblings(&self) -> impl Iterator<Item = &Pool<P>> {
+    pub(crate) fn siblings(&self) -> impl Iterator<Item = &Pool<P>> {
         // Acquire: pairs with the release in `set_siblings`.
         let list = self.siblings.load(Ordering::Acquire);
         // SAFETY: null, or a list that the runtime keeps as long as itself, of pools that it keeps as well.

@@ -21,6 +21,7 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
 
 use crate::base::forked;
+use crate::deque::LazyDeque;
 use crate::item::ItemVtable;
 use crate::item::account::Account;
 use crate::item::batch::Batch;
@@ -65,6 +66,8 @@ pub(crate) struct Worker<P: Platform> {
     pool: P::AtomicPtr<Pool<P>>,
     /// What was taken and not yet started.
     pub(crate) batch: Batch<P>,
+    /// The jobs of its item, if that forks.
+    pub(crate) deque: LazyDeque<P>,
     /// Whether it counts as loaded in its pool. The worker's own.
     loaded: P::AtomicU32,
     /// The account of the item that runs; keeps the account's owner from being freed.
@@ -103,6 +106,7 @@ impl<P: Platform> Worker<P> {
             parker: Parker::new(),
             pool: P::AtomicPtr::new(pool.cast_mut()),
             batch: Batch::new(),
+            deque: LazyDeque::new(),
             loaded: P::AtomicU32::new(0),
             account: P::AtomicPtr::new(core::ptr::null_mut()),
             placed: P::AtomicU32::new(0),
@@ -248,6 +252,7 @@ impl<P: Platform> Worker<P> {
         forked::set(&self.home, 0);
         forked::set(&self.hooked, 0);
         self.batch.after_fork_in_child();
+        self.deque.after_fork_in_child();
         // SAFETY: this is the only thread, and has no guard of any of them: no user's code, which could fork, runs under these locks.
         unsafe {
             self.thread.renew(None);

@@ -117,6 +117,7 @@ impl<P: Platform> Drop for Queue<P> {
             // rescuer and waited for it.
             rescuer.end(false);
         }
+        self.free_thieves();
         self.domains().for_each(NodeActive::throw_away);
         Self::leave_pools(self.cpu_map.load(Ordering::Acquire));
     }

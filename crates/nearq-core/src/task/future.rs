@@ -111,6 +111,7 @@ where
     T: Send + 'static,
 {
     const TABLE: ItemVtable<P> = ItemVtable {
+        is_optional: false,
         execute: Self::execute,
         free: Self::free,
         parts: None,

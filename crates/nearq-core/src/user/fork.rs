@@ -48,7 +48,8 @@
 //! another way. A program that forks in an item should `exec` or `exit` there.
 //!
 //! If a closure of a `scope` forks in a thread other than the scope's, it borrows from a thread that the child does not have: in the child
-//! it must not return before the memory of that thread's stack is used for another thread. It may `exec` or `exit`.
+//! it must not return before the memory of that thread's stack is used for another thread. It may `exec` or `exit`. The same holds for the
+//! second closure of a `join`, if another worker than the caller's runs it.
 //!
 //! # What leaks in the child
 //! The memory of items that were pending, running or on a timer in the parent, with what their functions captured; a queue or

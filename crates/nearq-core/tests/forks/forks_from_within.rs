@@ -1,6 +1,7 @@
 //! Forks from inside an item, a task, a future or a scope: the child goes on as a copy of it, in an ordinary thread, and the
 //! parent's goes on as well.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -222,5 +223,52 @@ fn a_scope_within_an_item() {
             forked.load(Ordering::SeqCst)
         });
         Child(task.join().unwrap().cast_signed()).fares_well();
+    }
+}
+
+/// A fork inside a join. The child goes on with what it has; a closure that a thread of the parent has is lost, and the join says so.
+#[test]
+fn a_fork_inside_a_join() {
+    fn sum(from: u64, to: u64) -> u64 {
+        if to - from == 1 {
+            return from;
+        }
+        let middle = u64::midpoint(from, to);
+        let (a, b) = nearq_core::join(|| sum(from, middle), || sum(middle, to));
+        a + b
+    }
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
+    let queue = shared(&runtime, "joining");
+    let parent = std::process::id();
+    for round in 0..20 {
+        let inside = Arc::clone(&queue);
+        let task = queue.spawn(move || {
+            let mut pid = 0;
+            let halves = catch_unwind(AssertUnwindSafe(|| {
+                let first = || {
+                    if round % 2 == 0 {
+                        // Time for a thief.
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                    pid = fork();
+                    sum(0, 1000)
+                };
+                nearq_core::join(first, || sum(1000, 2000))
+            }));
+            if std::process::id() != parent {
+                let right = match halves {
+                    Ok((a, b)) => a + b == 1_999_000,
+                    Err(payload) => payload
+                        .downcast_ref::<&str>()
+                        .is_some_and(|text| text.contains("a thread of the parent runs")),
+                };
+                let works = inside.join(|| sum(0, 100), || sum(100, 200)) == (4950, 14950);
+                end(right && works);
+            }
+            let (a, b) = halves.unwrap();
+            assert_eq!(a + b, 1_999_000);
+            pid
+        });
+        Child(task.join().unwrap()).fares_well();
     }
 }

@@ -15,6 +15,7 @@ mod delayed;
 mod flushing;
 #[cfg(not(miri))]
 mod foreign;
+mod fork_join;
 mod futures;
 mod handles;
 mod join_set;

@@ -3,6 +3,7 @@
 
 mod common;
 mod concurrency;
+mod fork_join;
 mod freezing;
 mod hooks;
 mod limits;

@@ -1,0 +1,411 @@
+//! The split deque: the jobs of one thread that runs fork-join code, from which other threads steal.
+//!
+//! Jobs are pushed and popped at one end, by the thread that the deque belongs to (the owner). They are stolen at the other end, oldest
+//! first. Jobs at the owner's end are *private*: the owner pushes and pops them with plain stores. Jobs at the other end are *public*:
+//! they are taken by a compare-exchange, by thieves and by the owner alike. (T. van Dijk and J. van de Pol, "Lace: Non-blocking Split Deque
+//! for Work-Stealing", 2014. There only the owner makes jobs public; here a thief can too.)
+//!
+//! # Words
+//! | word | contents | written by |
+//! |---|---|---|
+//! | `head` | the number of jobs that the owner has pushed and not popped | the owner |
+//! | `word` | `split`, `tail`, `claimed`, an epoch | anyone, by compare-exchange |
+//! | `request` | what a thief asks of the owner; a hint | anyone |
+//! | `slots` | the jobs by position, from 0 | the owner |
+//! | `group` | what the jobs belong to: the address of a queue; null while the deque is not in use | the owner |
+//! | `epoch` | the process in which the deque is in use | the owner |
+//!
+//! Positions below `tail` have been stolen, `tail..split` are public, `split..head` are private. A deque whose jobs have all been stolen
+//! has `tail` equal to `head`: the owner waits for the newest job, and pops the others later.
+//!
+//! # How private jobs become public
+//! * The owner moves `split` up when it sees a request at a push (`share`).
+//! * A thief whose request stays unanswered moves `split` up itself (`claim`) and marks the jobs as `claimed`: the owner may be about to pop
+//!   one of them, and does not know yet. The thief then calls the heavy fence and reads `head`. Now either `head` shows the pop, or the
+//!   owner will see the new `split`. So what `head` still covers is confirmed: the mark is removed, and if jobs are gone, `split` moves
+//!   back. Any thief that finds the mark can do this, with a heavy fence of its own, so a thief that is preempted here stops no other one.
+//!
+//! # The owner's pop
+//! It lowers `head`, calls the light fence, and reads `word`. If `split` is not above the job, the job is private, and that is all. Otherwise
+//! (`take_back`) it takes the job by a compare-exchange that lowers `split`, or finds that it has been stolen.
+//!
+//! # Orderings
+//! | access | ordering | partner |
+//! |---|---|---|
+//! | owner's store of `head` in a pop, load of `word` | light fence between them | a claim's exchange of `word`, load of `head`: heavy fence |
+//! | owner's store of `head` in a push, load of `request` | light fence between them | `request`, then `has_jobs`: heavy fence by the caller |
+//! | owner's store of `head` in a push | Release: slot and job | Acquire load of `head` in `confirm` and `claim` |
+//! | every exchange of `word` | AcqRel: passes on slots and jobs that became public | every exchange of `word` |
+//! | slots | Relaxed | as above: a slot that was read is used only if `word` has not changed since |
+//!
+//! # The epoch
+//! It grows whenever `split` moves down. `tail` and `split` move up otherwise, so a word never comes back, and an exchange that succeeds
+//! shows that nothing has happened in between. (39 bits: at ten million moves a second, a thread would have to be stopped between its load
+//! and its exchange for 15 hours, to the very move.)
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::base::pad::Padded;
+
+pub(crate) mod job;
+
+use job::Job;
+
+/// How many jobs a deque holds. A job that does not fit is not offered to other threads.
+pub(crate) const CAPACITY: usize = if cfg!(test) { 4 } else { POSITION as usize };
+
+const SPLIT_SHIFT: u32 = 52;
+const TAIL_SHIFT: u32 = 40;
+const POSITION: u64 = (1 << 12) - 1;
+const CLAIMED: u64 = 1 << 39;
+const EPOCH: u64 = CLAIMED - 1;
+const ONE_STOLEN: u64 = 1 << TAIL_SHIFT;
+
+/// What thieves ask of the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Request {
+    /// Nothing.
+    None = 0,
+    /// To make jobs public: a thief is searching.
+    Share = 1,
+    /// To call a thief: none is searching.
+    Call = 2,
+}
+
+/// See the head of the file.
+pub(crate) struct Deque<P: Platform> {
+    head: Padded<P::AtomicU32>,
+    word: Padded<P::AtomicU64>,
+    request: Padded<P::AtomicU32>,
+    group: P::AtomicPtr<()>,
+    epoch: P::AtomicU64,
+    slots: Box<[P::AtomicPtr<Job<P>>; CAPACITY]>,
+}
+
+/// The result of a pop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Popped {
+    /// The job is the owner's again.
+    Own,
+    /// Another thread has it.
+    Stolen,
+}
+
+/// The result of an attempt to steal.
+#[derive(Debug)]
+pub(crate) enum Steal<P: Platform> {
+    /// The oldest job; the caller must run it.
+    Job(NonNull<Job<P>>),
+    /// There are jobs, and all are private.
+    Private,
+    /// There is no job, or it is another thread's now.
+    Empty,
+}
+
+/// A value of `word`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    fn new(split: u32, tail: u32, epoch: u64) -> Self {
+        Word(u64::from(split) << SPLIT_SHIFT | u64::from(tail) << TAIL_SHIFT | epoch & EPOCH)
+    }
+
+    fn split(self) -> u32 {
+        (self.0 >> SPLIT_SHIFT) as u32
+    }
+
+    fn tail(self) -> u32 {
+        (self.0 >> TAIL_SHIFT & POSITION) as u32
+    }
+
+    fn is_claimed(self) -> bool {
+        self.0 & CLAIMED != 0
+    }
+
+    fn epoch(self) -> u64 {
+        self.0 & EPOCH
+    }
+
+    /// With `split` lowered to that, and nothing claimed.
+    fn lowered(self, split: u32) -> Self {
+        Word::new(split, self.tail().min(split), self.epoch() + 1)
+    }
+
+    /// With `split` raised to that.
+    fn raised(self, split: u32) -> Self {
+        Word::new(split, self.tail(), self.epoch())
+    }
+}
+
+impl<P: Platform> Deque<P> {
+    pub(crate) fn new() -> Self {
+        let slots = (0..CAPACITY).map(|_| P::AtomicPtr::new(core::ptr::null_mut()));
+        let Ok(slots) = slots.collect::<Box<[_]>>().try_into() else {
+            unreachable!("there are as many")
+        };
+        Deque {
+            head: Padded(P::AtomicU32::new(0)),
+            word: Padded(P::AtomicU64::new(0)),
+            request: Padded(P::AtomicU32::new(Request::None as u32)),
+            group: P::AtomicPtr::new(core::ptr::null_mut()),
+            epoch: P::AtomicU64::new(0),
+            slots,
+        }
+    }
+
+    fn load(&self, ordering: Ordering) -> Word {
+        Word(self.word.load(ordering))
+    }
+
+    fn change(&self, from: Word, to: Word) -> bool {
+        self.word.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The deque is about to be used for jobs of that group: a thief that has read anything about it before gets none of them. By the
+    /// owner, while it is empty.
+    pub(crate) fn begin(&self, group: *const ()) {
+        debug_assert!(self.is_empty());
+        self.epoch.store(P::fork_epoch(), Ordering::Relaxed);
+        self.request.store(Request::None as u32, Ordering::Relaxed);
+        // Before the change of `word`, which releases it: a thief reads it after the word.
+        self.group.store(group.cast_mut(), Ordering::Relaxed);
+        loop {
+            let word = self.load(Ordering::Relaxed);
+            if self.change(word, word.lowered(0)) {
+                return;
+            }
+        }
+    }
+
+    /// The deque is not in use any more. By the owner, while it is empty.
+    pub(crate) fn end(&self) {
+        debug_assert!(self.is_empty());
+        self.group.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// Whether the owner is in the process in which it began. If not, it is the copy of the owner in the child of a fork.
+    pub(crate) fn is_here(&self) -> bool {
+        self.epoch.load(Ordering::Relaxed) == P::fork_epoch()
+    }
+
+    /// What its jobs belong to; null if it is not in use.
+    pub(crate) fn group(&self) -> *const () {
+        self.group.load(Ordering::Relaxed)
+    }
+
+    // ---- the owner ---------------------------------------------------------------------------------------
+
+    /// Offers a job; false if there is no room for it. By the owner, which pops it before the job ends.
+    #[inline(always)]
+    pub(crate) fn push(&self, job: *const Job<P>) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        let Some(slot) = self.slots.get(head as usize) else { return false };
+        slot.store(job.cast_mut(), Ordering::Relaxed);
+        self.head.store(head + 1, Ordering::Release);
+        true
+    }
+
+    /// What thieves ask for. By the owner after a push.
+    #[inline(always)]
+    pub(crate) fn has_request(&self) -> bool {
+        P::light_fence();
+        self.request.load(Ordering::Relaxed) != Request::None as u32
+    }
+
+    /// Takes the request, if there is still one.
+    pub(crate) fn take_request(&self) -> Request {
+        match self.request.swap(Request::None as u32, Ordering::AcqRel) {
+            1 => Request::Share,
+            2 => Request::Call,
+            _ => Request::None,
+        }
+    }
+
+    /// Makes the older half of the private jobs public. By the owner.
+    pub(crate) fn share(&self) {
+        let head = self.head.load(Ordering::Relaxed);
+        let mut word = self.load(Ordering::Acquire);
+        // The owner knows that all jobs below `head` are there, so it also confirms what a thief has claimed of them.
+        while word.split() != head || word.is_claimed() {
+            let shared = if word.split() > head {
+                // A claim that came too late for a pop.
+                word.lowered(head)
+            } else {
+                word.raised(word.split() + (head - word.split()).div_ceil(2))
+            };
+            if self.change(word, shared) {
+                break;
+            }
+            word = self.load(Ordering::Acquire);
+        }
+    }
+
+    /// Takes the newest job back. By the owner.
+    #[inline(always)]
+    pub(crate) fn pop(&self) -> Popped {
+        let head = self.head.load(Ordering::Relaxed) - 1;
+        // Relaxed: a thread that reads it needs nothing of what the owner did since the push.
+        self.head.store(head, Ordering::Relaxed);
+        P::light_fence();
+        if self.load(Ordering::Relaxed).split() <= head {
+            return Popped::Own;
+        }
+        self.take_back(head)
+    }
+
+    /// The job at that position is public, or was.
+    #[cold]
+    #[inline(never)]
+    fn take_back(&self, position: u32) -> Popped {
+        loop {
+            let word = self.load(Ordering::Acquire);
+            if word.split() <= position {
+                // A claim of it was withdrawn.
+                return Popped::Own;
+            }
+            // Everything below is still there, so this confirms what is claimed there; or everything below has been stolen too.
+            if self.change(word, word.lowered(position)) {
+                return if word.tail() > position { Popped::Stolen } else { Popped::Own };
+            }
+        }
+    }
+
+    /// Whether it has no jobs. By the owner.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed) == 0
+    }
+
+    // ---- thieves -----------------------------------------------------------------------------------------
+
+    /// Whether the owner has jobs that no thread has stolen.
+    pub(crate) fn has_jobs(&self) -> bool {
+        let tail = self.load(Ordering::Acquire).tail();
+        self.head.load(Ordering::Acquire) > tail
+    }
+
+    /// Asks the owner for something; it notices at its next push.
+    pub(crate) fn request(&self, request: Request) {
+        self.request.store(request as u32, Ordering::Release);
+    }
+
+    /// Asks the owner to make jobs public, unless it has been asked for something.
+    pub(crate) fn request_share(&self) {
+        if self.request.load(Ordering::Relaxed) == Request::None as u32 {
+            self.request(Request::Share);
+        }
+    }
+
+    /// Steals the oldest job, if it is public. `may` is asked before the job is taken; if it says no, nothing is. What it has read was so
+    /// when the job was there.
+    pub(crate) fn steal(&self, may: impl Fn() -> bool) -> Steal<P> {
+        loop {
+            let word = self.load(Ordering::Acquire);
+            if !may() {
+                return Steal::Empty;
+            }
+            if word.is_claimed() {
+                if !self.confirm(word) {
+                    return Steal::Empty;
+                }
+                continue;
+            }
+            if word.tail() == word.split() {
+                let more = self.head.load(Ordering::Acquire) > word.split();
+                return if more { Steal::Private } else { Steal::Empty };
+            }
+            let job = self.slots[word.tail() as usize].load(Ordering::Relaxed);
+            if self.change(word, Word(word.0 + ONE_STOLEN)) {
+                // Not null: the position was public.
+                return NonNull::new(job).map_or(Steal::Empty, Steal::Job);
+            }
+        }
+    }
+
+    /// Makes the older half of the private jobs public although the owner does not answer. For a caller that found all of them private.
+    pub(crate) fn claim(&self, may: impl Fn() -> bool) {
+        let word = self.load(Ordering::Acquire);
+        if !may() || word.is_claimed() || word.tail() != word.split() {
+            return;
+        }
+        let head = self.head.load(Ordering::Acquire);
+        if head <= word.split() {
+            return;
+        }
+        let split = word.split() + (head - word.split()).div_ceil(2);
+        let claimed = Word(word.raised(split).0 | CLAIMED);
+        if self.change(word, claimed) {
+            self.confirm(claimed);
+        }
+    }
+
+    /// Finds out which of the claimed jobs are there. False if that cannot be done: the owner will, when it comes there.
+    fn confirm(&self, word: Word) -> bool {
+        // Pairs with the light fence in `pop`.
+        if !P::heavy_fence() {
+            return false;
+        }
+        let head = self.head.load(Ordering::Acquire);
+        let confirmed = if head >= word.split() {
+            word.raised(word.split())
+        } else {
+            word.lowered(head.max(word.tail()))
+        };
+        // If this fails, another thread has done it, or the owner has taken something back.
+        self.change(word, confirmed);
+        true
+    }
+}
+
+/// A deque that is made when it is first needed.
+pub(crate) struct LazyDeque<P: Platform>(P::AtomicPtr<Deque<P>>);
+
+impl<P: Platform> LazyDeque<P> {
+    pub(crate) fn new() -> Self {
+        LazyDeque(P::AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    /// The deque, if there is one.
+    pub(crate) fn get(&self) -> Option<&Deque<P>> {
+        // Acquire: pairs with the release in `get_or_make`.
+        // SAFETY: null, or a deque that lives as long as this.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The deque. By the owner.
+    pub(crate) fn get_or_make(&self) -> &Deque<P> {
+        self.get().unwrap_or_else(|| {
+            let deque = Box::into_raw(Box::new(Deque::new()));
+            self.0.store(deque, Ordering::Release);
+            // SAFETY: it lives as long as this.
+            unsafe { &*deque }
+        })
+    }
+
+    /// Gives up a deque that is in use: its owner may be the thread that forked, which goes on using it, or one that does not exist here.
+    /// In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        if let Some(deque) = self.get()
+            && !deque.group().is_null()
+        {
+            // The memory stays: the thread that forked has jobs in it.
+            crate::base::forked::set(&self.0, core::ptr::null_mut());
+        }
+    }
+}
+
+impl<P: Platform> Drop for LazyDeque<P> {
+    fn drop(&mut self) {
+        let deque = self.0.load(Ordering::Relaxed);
+        if !deque.is_null() {
+            // SAFETY: made as a box by `get_or_make`, and no other thread has this any more.
+            drop(unsafe { Box::from_raw(deque) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

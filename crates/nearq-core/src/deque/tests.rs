@@ -1,0 +1,294 @@
+//! The owner and thieves through every interleaving: each job is run once, by one of them, and the owner sees what it did.
+
+#![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, Linux, LockPlatform, Ordering, Platform, PlatformCell, Threads};
+
+use super::job::Job;
+use super::{CAPACITY, Deque, Popped, Request, Steal};
+use crate::item::tests::{model, spawn};
+
+/// A job that counts how many times it has been run. The count is plain memory: the model checker notices if two threads use it at once.
+#[repr(C)]
+struct Counted<P: Platform> {
+    job: Job<P>,
+    runs: P::Cell<u32>,
+}
+
+// SAFETY: the count belongs to the thread that has the job.
+unsafe impl<P: Platform> Sync for Counted<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Send for Counted<P> {}
+
+impl<P: Platform> Counted<P> {
+    fn new() -> Self {
+        Counted { job: Job::new(Self::run), runs: P::Cell::new(0) }
+    }
+
+    unsafe fn run(job: NonNull<Job<P>>) {
+        // SAFETY: the job is the first field of a `Counted`.
+        unsafe { job.cast::<Self>().as_ref() }.count();
+    }
+
+    fn count(&self) {
+        // SAFETY: the caller has the job.
+        self.runs.with_mut(|runs| unsafe { *runs += 1 });
+    }
+
+    fn runs(&self) -> u32 {
+        // SAFETY: the job has ended.
+        self.runs.with(|runs| unsafe { *runs })
+    }
+}
+
+struct Scene<P: Platform> {
+    deque: Deque<P>,
+    jobs: [Counted<P>; 3],
+    /// What a thief has found.
+    found: P::AtomicU32,
+}
+
+impl<P: Platform> Scene<P> {
+    fn new() -> Arc<Self> {
+        Arc::new(Scene {
+            deque: Deque::new(),
+            jobs: core::array::from_fn(|_| Counted::new()),
+            found: P::AtomicU32::new(0),
+        })
+    }
+
+    fn push(&self, job: usize) {
+        assert!(self.deque.push(&raw const self.jobs[job].job));
+        if self.deque.has_request() && self.deque.take_request() == Request::Share {
+            self.deque.share();
+        }
+    }
+
+    /// Pops a job, and runs it or waits for it.
+    fn end(&self, job: usize) {
+        let counted = &self.jobs[job];
+        match self.deque.pop() {
+            Popped::Own => counted.count(),
+            Popped::Stolen => counted.job.sleep(),
+        }
+        assert_eq!(counted.runs(), 1, "job {job}");
+    }
+
+    /// One attempt to steal something. True if there was something.
+    fn steal(&self, thief: u32) -> bool {
+        match self.deque.steal(|| true) {
+            Steal::Job(job) => {
+                // SAFETY: stolen just now.
+                unsafe { Job::run_stolen(job, thief) };
+                true
+            }
+            Steal::Private => {
+                self.deque.claim(|| true);
+                false
+            }
+            Steal::Empty => false,
+        }
+    }
+}
+
+type Modelled = Scene<Loom>;
+
+fn thief(scene: &Arc<Modelled>, number: u32, attempts: usize) -> <Loom as Threads>::JoinHandle {
+    let scene = Arc::clone(scene);
+    spawn(move || {
+        for _ in 0..attempts {
+            scene.steal(number);
+        }
+    })
+}
+
+#[test]
+#[cfg(not(miri))]
+fn each_job_is_run_once_whether_it_is_claimed_or_popped() {
+    model(3, || {
+        let scene = Modelled::new();
+        scene.push(0);
+        scene.push(1);
+        let thief = thief(&scene, 0, 2);
+        scene.end(1);
+        scene.end(0);
+        Loom::join(thief);
+        assert!(scene.deque.is_empty() && !scene.deque.has_jobs());
+    });
+}
+
+/// A position is used again while a thief has claimed it.
+#[test]
+#[cfg(not(miri))]
+fn a_claim_that_comes_too_late_for_a_pop_takes_the_next_job_or_nothing() {
+    model(3, || {
+        let scene = Modelled::new();
+        scene.push(0);
+        let thief = thief(&scene, 0, 2);
+        scene.end(0);
+        scene.push(1);
+        scene.end(1);
+        Loom::join(thief);
+    });
+}
+
+/// The owner makes jobs public while one thief claims them.
+#[test]
+#[cfg(not(miri))]
+fn a_request_is_answered_while_a_thief_claims() {
+    model(3, || {
+        let scene = Modelled::new();
+        scene.push(0);
+        scene.deque.request(Request::Share);
+        let thief = thief(&scene, 0, 2);
+        scene.push(1);
+        scene.end(1);
+        scene.end(0);
+        Loom::join(thief);
+    });
+}
+
+/// One thief finds what the other has claimed and not confirmed.
+#[test]
+#[cfg(not(miri))]
+fn two_thieves_and_the_owner_share_two_jobs() {
+    model(2, || {
+        let scene = Modelled::new();
+        scene.push(0);
+        scene.push(1);
+        let thieves = [thief(&scene, 0, 2), thief(&scene, 1, 2)];
+        scene.end(1);
+        scene.end(0);
+        thieves.into_iter().for_each(Loom::join);
+    });
+}
+
+/// The last thief leaves while the owner offers a job (`fork_join`): the thief sees the job, or the owner sees the request.
+#[test]
+#[cfg(not(miri))]
+fn a_thief_that_leaves_sees_the_job_or_is_called() {
+    model(3, || {
+        let scene = Modelled::new();
+        let thief = {
+            let scene = Arc::clone(&scene);
+            spawn(move || {
+                scene.deque.request(Request::Call);
+                if Loom::heavy_fence() && scene.deque.has_jobs() {
+                    scene.steal(0);
+                }
+                // It never comes back.
+                scene.found.store(u32::from(scene.deque.has_jobs()), Ordering::Relaxed);
+            })
+        };
+        assert!(scene.deque.push(&raw const scene.jobs[0].job));
+        let called = scene.deque.has_request();
+        Loom::join(thief);
+        let found = scene.found.load(Ordering::Relaxed) != 0 || scene.jobs[0].job.is_done();
+        assert!(called || found, "the job is forgotten");
+        scene.end(0);
+    });
+}
+
+/// An owner that does nothing for ever loses its jobs.
+#[test]
+fn jobs_of_an_owner_that_does_not_answer_are_stolen_oldest_first() {
+    let scene = Scene::<Linux>::new();
+    (0..3).for_each(|job| scene.push(job));
+    let order: Vec<usize> = core::iter::from_fn(|| {
+        for _ in 0..2 {
+            match scene.deque.steal(|| true) {
+                Steal::Job(job) => {
+                    let number = scene
+                        .jobs
+                        .iter()
+                        .position(|own| core::ptr::eq(&raw const own.job, job.as_ptr()));
+                    // SAFETY: stolen just now.
+                    unsafe { Job::run_stolen(job, 7) };
+                    return number;
+                }
+                Steal::Private => scene.deque.claim(|| true),
+                Steal::Empty => return None,
+            }
+        }
+        None
+    })
+    .collect();
+    assert_eq!(order, [0, 1, 2]);
+    assert!(!scene.deque.has_jobs() && !scene.deque.is_empty());
+    assert_eq!(scene.jobs[0].job.thief(), None, "it is done");
+    (0..3).rev().for_each(|job| scene.end(job));
+    assert!(scene.deque.is_empty());
+}
+
+#[test]
+fn a_full_deque_refuses_a_job() {
+    let scene = Scene::<Linux>::new();
+    let jobs: [_; CAPACITY] = core::array::from_fn(|_| Counted::<Linux>::new());
+    for counted in &jobs {
+        assert!(scene.deque.push(&raw const counted.job));
+    }
+    assert!(!scene.deque.push(&raw const scene.jobs[0].job));
+    for _ in &jobs {
+        assert_eq!(scene.deque.pop(), Popped::Own);
+    }
+    assert!(scene.deque.push(&raw const scene.jobs[0].job));
+    assert_eq!(scene.deque.pop(), Popped::Own);
+}
+
+/// What a thief read before the deque was used for something else is of no use to it.
+#[test]
+fn a_thief_that_was_stopped_gets_no_job_of_another_kind() {
+    let scene = Scene::<Linux>::new();
+    scene.push(0);
+    let before = scene.deque.load(Ordering::Acquire);
+    scene.end(0);
+    scene.deque.begin(core::ptr::null());
+    assert!(scene.deque.load(Ordering::Acquire).epoch() > before.epoch());
+    scene.push(1);
+    assert!(!scene.deque.change(before, before.raised(1)));
+    scene.end(1);
+}
+
+/// Real threads: the owner forks and joins all the time, two thieves steal what they can.
+#[test]
+fn real_thieves_lose_and_double_nothing() {
+    const ROUNDS: usize = if cfg!(miri) { 20 } else { 20_000 };
+    let scene = Scene::<Linux>::new();
+    let over = Arc::new(<Linux as LockPlatform>::AtomicU32::new(0));
+    let thieves: Vec<_> = (0..2)
+        .map(|number| {
+            let (scene, over) = (Arc::clone(&scene), Arc::clone(&over));
+            let main = move || {
+                let mut stolen = 0;
+                while over.load(Ordering::Acquire) == 0 {
+                    stolen += usize::from(scene.steal(number));
+                }
+                println!("thief {number} stole {stolen}");
+            };
+            Linux::spawn(nearq_platform::ThreadSpec::default(), main).unwrap()
+        })
+        .collect();
+    for _ in 0..ROUNDS {
+        let jobs: [_; 2] = core::array::from_fn(|_| Counted::<Linux>::new());
+        for counted in &jobs {
+            assert!(scene.deque.push(&raw const counted.job));
+            if scene.deque.has_request() {
+                scene.deque.take_request();
+                scene.deque.share();
+            }
+        }
+        for counted in jobs.iter().rev() {
+            match scene.deque.pop() {
+                Popped::Own => counted.count(),
+                Popped::Stolen => counted.job.sleep(),
+            }
+            assert_eq!(counted.runs(), 1);
+        }
+    }
+    over.store(1, Ordering::Release);
+    thieves.into_iter().for_each(Linux::join);
+}

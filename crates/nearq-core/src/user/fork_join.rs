@@ -1,0 +1,116 @@
+//! Fork-join: [`join`], [`Workqueue::join`] and [`Workqueue::install`].
+
+use nearq_platform::{Linux, Platform};
+
+use crate::user::workqueue::Workqueue;
+
+/// Runs two closures, possibly at the same time, and returns both results.
+///
+/// The caller runs `a`. Meanwhile another worker may run `b`; if none has begun it when `a` has returned, the caller runs it too. So a fork
+/// costs little more than two calls if all CPUs are busy, and a recursive algorithm needs no cut-off for the sake of the forks.
+///
+/// **Inside an item**, this forks on the item's own queue, as [`Workqueue::join`] of that queue does. Anywhere else, it forks on
+/// [`system::unbound`](crate::system::unbound): both closures run in its workers, and the caller sleeps meanwhile.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// fn sum(numbers: &[u64]) -> u64 {
+///     if numbers.len() <= 1000 {
+///         return numbers.iter().sum();
+///     }
+///     let (left, right) = numbers.split_at(numbers.len() / 2);
+///     let (left, right) = nearq::join(|| sum(left), || sum(right));
+///     left + right
+/// }
+///
+/// let numbers: Vec<u64> = (0..100_000).collect();
+/// assert_eq!(sum(&numbers), 4_999_950_000);
+/// ```
+///
+/// # Panics
+/// As [`Workqueue::join`]; outside of items also if the process-wide runtime cannot be made
+/// ([`Runtime::try_global`](crate::Runtime::try_global)).
+#[inline]
+pub fn join<A, B, RA, RB>(a: A, b: B) -> (RA, RB)
+where
+    A: FnOnce() -> RA + Send,
+    B: FnOnce() -> RB + Send,
+    RA: Send,
+    RB: Send,
+{
+    crate::fork_join::join::<Linux, _, _, _, _>(a, b, |a, b| {
+        crate::user::default::unbound().join(a, b)
+    })
+}
+
+impl<P: Platform> Workqueue<P> {
+    /// Runs two closures on this queue, possibly at the same time, and returns both results.
+    ///
+    /// Inside one of the queue's own items, the caller runs `a`. Meanwhile another worker of the queue may run `b`; if none has begun it
+    /// when `a` has returned, the caller runs it too. Anywhere else, the caller sleeps until an item of the queue has done so.
+    ///
+    /// The workers that help are items of this queue, so its scope, CPU mask, priority, [`max_active`](crate::WorkqueueBuilder::max_active)
+    /// and homes apply to them: the nearest workers take the oldest closures. They count as [completed](crate::inspect::PoolStatistics)
+    /// items. On ordered queues, per-CPU queues, and queues with a `max_active` of 1, both closures run one after the other.
+    ///
+    /// A closure may block; another worker runs in its place, as for any item. While a caller waits for `b`, it runs only closures that `b`
+    /// has forked, so a lock that it holds is safe from unrelated work.
+    ///
+    /// What `b` did is visible to the caller. What the caller did before is visible to both closures.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("sorting").build()?;
+    /// let (mut low, mut high) = (vec![3, 1, 2], vec![9, 8, 7]);
+    /// queue.join(|| low.sort(), || high.sort());
+    /// assert_eq!((low, high), (vec![1, 2, 3], vec![7, 8, 9]));
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// With the panic of `a`, or else of `b`, after both have ended. If the queue refuses the closures, because it is being
+    /// [drained](Self::drain) or the runtime was shut down: with the text of that [`Error`](crate::Error). If a closure forks the process,
+    /// and in the child a thread of the parent has the other closure.
+    #[inline]
+    pub fn join<A, B, RA, RB>(&self, a: A, b: B) -> (RA, RB)
+    where
+        A: FnOnce() -> RA + Send,
+        B: FnOnce() -> RB + Send,
+        RA: Send,
+        RB: Send,
+    {
+        if self.is_served_here() {
+            crate::fork_join::join::<P, _, _, _, _>(a, b, |a, b| (a(), b()))
+        } else {
+            self.install(|| self.join(a, b))
+        }
+    }
+
+    /// Runs `f` in a worker of this queue, waits for it, and returns its result. Inside one of the queue's own items, `f` is called directly.
+    ///
+    /// In `f`, [`join`] forks on this queue. If the caller is a worker, another worker runs in its place meanwhile.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{AffinityScope, Workqueue};
+    ///
+    /// // Forks stay among CPUs that share a cache.
+    /// let queue = Workqueue::builder("near").affinity_scope(AffinityScope::Cache).build()?;
+    /// let (a, b) = queue.install(|| nearq::join(|| 1, || 2));
+    /// assert_eq!(a + b, 3);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// With the panic of `f`. If the queue refuses `f`, as for [`join`](Self::join).
+    pub fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+        if self.is_served_here() {
+            return f();
+        }
+        let mut result = None;
+        self.scope(|scope| scope.spawn(|| result = Some(f())));
+        result.expect("a scope ends after its closures")
+    }
+}

@@ -1,0 +1,232 @@
+//! Fork-join: `join` and `install`, on one queue and on several, with panics, limits, sleeps and locks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use nearq_core::{AffinityScope, Runtime, Workqueue, join};
+
+use crate::common;
+
+fn queue(name: &str) -> Workqueue {
+    Runtime::builder().build().unwrap().workqueue_builder(name).build().unwrap()
+}
+
+fn fib(n: u32) -> u64 {
+    if n < 2 {
+        return n.into();
+    }
+    let (a, b) = join(|| fib(n - 1), || fib(n - 2));
+    a + b
+}
+
+#[test]
+fn a_tree_of_joins_is_computed() {
+    let queue = queue("fib");
+    for _ in 0..20 {
+        assert_eq!(queue.install(|| fib(20)), 6765);
+    }
+    assert_eq!(fib(15), 610, "outside of items");
+}
+
+#[test]
+fn each_closure_runs_once() {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    fn count(depth: u32) {
+        if depth == 0 {
+            RUNS.fetch_add(1, Ordering::Relaxed);
+        } else {
+            join(|| count(depth - 1), || count(depth - 1));
+        }
+    }
+    queue("once").install(|| count(16));
+    assert_eq!(RUNS.load(Ordering::Relaxed), 1 << 16);
+}
+
+/// Long leaves are not hidden: the second closure is stolen although the first makes no further forks.
+#[test]
+fn two_sleeps_take_as_long_as_one() {
+    let began = Instant::now();
+    let sleep = || std::thread::sleep(Duration::from_millis(300));
+    queue("sleeps").join(sleep, sleep);
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(550), "{took:?}");
+}
+
+/// Four levels of forks whose leaves sleep: blocked workers are replaced, so all sleep at once.
+#[test]
+fn leaves_that_block_are_replaced() {
+    fn sleep(depth: u32) {
+        if depth == 0 {
+            nearq_core::block_in_place(|| std::thread::sleep(Duration::from_millis(100)));
+        } else {
+            join(|| sleep(depth - 1), || sleep(depth - 1));
+        }
+    }
+    let began = Instant::now();
+    queue("leaves").install(|| sleep(4));
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(1), "16 sleeps of 100 ms took {took:?}");
+}
+
+#[test]
+fn the_first_panic_comes_back_after_both_have_ended() {
+    let queue = queue("panics");
+    let ended = AtomicUsize::new(0);
+    let pause = || std::thread::sleep(Duration::from_millis(20));
+    let message = |outcome: Result<((), ()), Box<dyn std::any::Any + Send>>| {
+        *outcome.unwrap_err().downcast::<&str>().unwrap()
+    };
+    let end = || {
+        pause();
+        ended.fetch_add(1, Ordering::Relaxed);
+    };
+    let first = catch_unwind(AssertUnwindSafe(|| queue.join(|| panic!("first"), end)));
+    assert_eq!((message(first), ended.load(Ordering::Relaxed)), ("first", 1));
+    let second = catch_unwind(AssertUnwindSafe(|| queue.join(end, || panic!("second"))));
+    assert_eq!((message(second), ended.load(Ordering::Relaxed)), ("second", 2));
+    let both = catch_unwind(AssertUnwindSafe(|| {
+        queue.join(
+            || {
+                pause();
+                panic!("first of both")
+            },
+            || panic!("second of both"),
+        )
+    }));
+    assert_eq!(message(both), "first of both");
+    assert_eq!(queue.join(|| 1, || 2), (1, 2));
+}
+
+/// The caller has a lock while it waits for a closure that a thief has. It runs nothing that could want that lock.
+#[test]
+fn a_lock_that_is_held_in_a_join_is_not_wanted_by_what_the_caller_runs_meanwhile() {
+    let queue = queue("locks");
+    let lock = Mutex::new(0);
+    let step = || {
+        let mut guard = lock.lock().unwrap();
+        join(
+            || std::thread::sleep(Duration::from_millis(2)),
+            || std::thread::sleep(Duration::from_millis(4)),
+        );
+        *guard += 1;
+    };
+    queue.scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(step);
+        }
+        scope.spawn(|| {
+            join(step, || join(step, step));
+        });
+    });
+    assert_eq!(lock.into_inner().unwrap(), 11);
+}
+
+#[test]
+fn a_queue_that_runs_one_item_at_a_time_runs_both_in_turn() {
+    let running = AtomicUsize::new(0);
+    let alone = || {
+        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0);
+        std::thread::sleep(Duration::from_millis(5));
+        running.fetch_sub(1, Ordering::SeqCst);
+    };
+    let runtime = Runtime::builder().build().unwrap();
+    let ordered = runtime.workqueue_builder("ordered").ordered();
+    let single = runtime.workqueue_builder("single").max_active(1);
+    let per_cpu = runtime.workqueue_builder("per CPU").per_cpu();
+    for queue in [ordered, single, per_cpu].map(|builder| builder.build().unwrap()) {
+        queue.join(alone, || join(alone, alone));
+    }
+}
+
+/// Roots come and go while thieves search and leave.
+#[test]
+fn many_short_trees_in_a_row() {
+    let queue = queue("short");
+    for round in 0..2000 {
+        assert_eq!(queue.install(|| fib(6)), 8);
+        if round % 100 == 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+#[test]
+fn trees_of_several_queues_and_threads_at_once() {
+    let queues: Vec<_> = (0..3).map(|_| queue("several")).collect();
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let queue = &queues[number % 3];
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    assert_eq!(queue.join(|| fib(14), || fib(15)), (377, 610));
+                }
+            });
+        }
+    });
+}
+
+/// Deeper than a deque has room.
+#[test]
+fn a_chain_of_forks_may_be_deep() {
+    fn chain(depth: u32) -> u32 {
+        if depth == 0 { 0 } else { join(|| chain(depth - 1), || 1).0 + 1 }
+    }
+    assert_eq!(queue("deep").install(|| chain(1000)), 1000);
+}
+
+/// A drain admits what the queue's own items fork, and waits for it.
+#[test]
+fn a_tree_ends_while_its_queue_is_drained() {
+    let queue = queue("drained");
+    let tree = queue.spawn(|| fib(22));
+    queue.drain().unwrap();
+    assert!(tree.is_finished());
+    assert_eq!(tree.join().unwrap(), 17711);
+}
+
+/// The items that steal leave when the tree ends: nothing is left on the queue, and it can be dropped at once.
+#[test]
+fn nothing_is_left_on_the_queue_after_a_tree() {
+    let queue = queue("left");
+    let _watchdog = common::watch(Some(queue.runtime()));
+    for _ in 0..200 {
+        assert_eq!(queue.install(|| fib(12)), 144);
+    }
+    common::eventually("thieves leave", || {
+        let flight = queue.in_flight();
+        flight.running + flight.waiting + flight.inactive == 0
+    });
+    drop(queue);
+}
+
+/// The workers that help follow the queue's limit: never more of its closures run at once.
+#[test]
+fn no_more_closures_run_at_once_than_max_active_allows() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime
+        .workqueue_builder("limited")
+        .affinity_scope(AffinityScope::System)
+        .max_active(2)
+        .min_active(0)
+        .build()
+        .unwrap();
+    let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    fn tree(depth: u32, leaf: &(impl Fn() + Sync)) {
+        if depth == 0 {
+            leaf();
+        } else {
+            join(|| tree(depth - 1, leaf), || tree(depth - 1, leaf));
+        }
+    }
+    let leaf = || {
+        most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(2));
+        running.fetch_sub(1, Ordering::SeqCst);
+    };
+    queue.install(|| tree(6, &leaf));
+    let most = most.into_inner();
+    let nodes = queue.limits().len();
+    assert!(most <= 2 * nodes, "{most} at once");
+}
