@@ -36,6 +36,7 @@
 //! | `idle`, `concurrency_limit` | which workers sleep, and which is woken; how many run at once |
 //! | `service`, `services`, `alarm` | whether the monitor checks the pool; what all pools share; what wakes the monitor |
 //! | `homed` | how many items with homes wait |
+//! | `forking` | the deques of workers whose items fork; whether only optional items wait |
 //!
 //! `pool`, `worker`, `worker_slab`, `idle`, `concurrency_limit` and `services` form a circle, because each of them takes part in deciding
 //! which workers are awake. Its own: the lock of the list (`ready`), those of a concurrency limit and of a worker's entry; the words
@@ -46,6 +47,7 @@ pub(crate) mod alarm;
 mod calling;
 pub(crate) mod concurrency_limit;
 pub(crate) mod context;
+mod forking;
 mod homed;
 pub(crate) mod homes;
 mod hooks;
@@ -67,7 +69,6 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::base::forked;
 use crate::base::ids::PoolId;
 use crate::base::pad::Padded;
-use crate::deque::Deque;
 use crate::item::account::Account;
 use crate::item::batch::CAPACITY;
 use crate::item::inbox::Inbox;
@@ -237,27 +238,6 @@ impl<P: Platform> Pool<P> {
     /// Whether as many workers are awake as may be.
     pub(crate) fn is_full(&self) -> bool {
         self.called.awake.load(Ordering::SeqCst) >= self.called.max_running.load(Ordering::SeqCst)
-    }
-
-    // ---- forking -----------------------------------------------------------------------------------------
-
-    /// The item of a worker begins to fork, or has ended.
-    pub(crate) fn change_forking(&self, more: bool) {
-        // SeqCst: a thief that leaves, and a worker that begins, each write one word and then read the other's (`fork_join`).
-        if more {
-            self.forking.fetch_add(1, Ordering::SeqCst);
-        } else {
-            self.forking.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// The deques of this pool that are in use for that group, each with its worker.
-    pub(crate) fn deques(&self, group: *const ()) -> impl Iterator<Item = &Deque<P>> {
-        let forking = self.forking.load(Ordering::SeqCst) != 0;
-        let entries = forking.then(|| self.entries()).into_iter().flatten();
-        entries
-            .filter_map(|worker| worker.deque.get())
-            .filter(move |deque| core::ptr::eq(deque.group(), group))
     }
 
     // ---- which workers are awake ------------------------------------------------------------------------
@@ -465,26 +445,6 @@ impl<P: Platform> Pool<P> {
             // A thread that checked in between has seen neither.
             self.call_again();
         }
-    }
-
-    /// Whether nothing waits except optional items. By the monitor.
-    pub(crate) fn waits_for_optional_only(&self) -> bool {
-        if self.has_batches() {
-            return false;
-        }
-        let listed = &*self.listed;
-        // A worker that holds it is about to take something.
-        let Some(mut ready) = listed.ready.try_lock() else { return false };
-        self.gather(&mut ready);
-        listed.len.store(ready.len() as u32, Ordering::SeqCst);
-        // SAFETY: what is on the list stays alive while we have its lock.
-        let only = ready.nodes().all(|item| unsafe { &*item }.table().is_optional);
-        drop(ready);
-        if self.has_work() {
-            // As in `tidy`.
-            self.call_again();
-        }
-        only
     }
 
     /// Records what waits; see `snapshot`.
