@@ -20,14 +20,14 @@
 //!
 //! # How private jobs become public
 //! * The owner moves `split` up when it sees a request at a push (`share`).
-//! * A thief whose request stays unanswered moves `split` up itself (`claim`) and marks the jobs as `claimed`: the owner may be about to pop
-//!   one of them, and does not know yet. The thief then calls the heavy fence and reads `head`. Now either `head` shows the pop, or the
+//! * A thief whose request stays unanswered moves `split` up itself (`claim`) and marks the jobs as `claimed`: the owner may be about to
+//!   pop one of them, and does not know yet. The thief then calls the heavy fence and reads `head`. Now either `head` shows the pop, or the
 //!   owner will see the new `split`. So what `head` still covers is confirmed: the mark is removed, and if jobs are gone, `split` moves
 //!   back. Any thief that finds the mark can do this, with a heavy fence of its own, so a thief that is preempted here stops no other one.
 //!
 //! # The owner's pop
-//! It lowers `head`, calls the light fence, and reads `word`. If `split` is not above the job, the job is private, and that is all. Otherwise
-//! (`take_back`) it takes the job by a compare-exchange that lowers `split`, or finds that it has been stolen.
+//! It lowers `head`, calls the light fence, and reads `word`. If `split` is not above the job, the job is private, and that is all.
+//! Otherwise (`take_back`) it takes the job by a compare-exchange that lowers `split`, or finds that it has been stolen.
 //!
 //! # Orderings
 //! | access | ordering | partner |

@@ -9,8 +9,8 @@
 //! queue helps. It takes jobs of its own queue only. A deque whose jobs are all private is asked to make some public; if the owner does not
 //! answer within [`PATIENCE`], the thief does it.
 //!
-//! A thief that finds nothing for [`SEARCH`] leaves. If no other one searches, it first leaves the request to call a thief with every deque,
-//! and checks them once more.
+//! A thief that finds nothing for [`SEARCH`] leaves. If no other one searches, it first leaves the request to call a thief with every
+//! deque, and checks them once more.
 //!
 //! # How a join waits
 //! If a thief has the job, the caller runs jobs that the thief offers: they are parts of what the caller waits for (leapfrogging; D. Wagner
@@ -18,8 +18,8 @@
 //! might wait for a lock that the caller has. After [`SEARCH`] it sleeps, and another worker takes its place.
 //!
 //! # In the child of a fork
-//! The deque of the thread that forked stays as it is, and no thread of the child finds it (`LazyDeque`). Jobs that a thread of the parent has
-//! are lost: their closures were moved. A join that waits for one panics.
+//! The deque of the thread that forked stays as it is, and no thread of the child finds it (`LazyDeque`). Jobs that a thread of the parent
+//! has are lost: their closures were moved. A join that waits for one panics.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::NonNull;

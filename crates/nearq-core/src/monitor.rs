@@ -30,7 +30,7 @@ use crate::runtime::until_retry;
 /// again takes some 15 us on virtual CPUs, and a check takes as much again if all workers run: together below 1 % of a CPU.
 const TICK: Duration = Duration::from_millis(3);
 /// How soon it checks after it was armed.
-const FIRST_LOOK: Duration = Duration::from_micros(500);
+const FIRST_CHECK: Duration = Duration::from_micros(500);
 /// How often it checks if no worker has run for [`STILL`] checks.
 const SLOW_TICK: Duration = Duration::from_millis(10);
 const STILL: u32 = 50;
@@ -63,13 +63,13 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
         P::retry_now();
         let moved = watcher.sample(&inner.services.workers);
         still = if moved { 0 } else { still + 1 };
-        pace = if still < STILL { Pace::Looks } else { Pace::Waits };
+        pace = if still < STILL { Pace::Checks } else { Pace::Waits };
         let now = P::now();
         let pools = inner.pools_in_service();
         let Adjusted { waiting, replaced, stuck } =
             balance.adjust(inner, &pools, &mut watcher, now);
         if rescue::attend(inner, &pools, now) {
-            pace = Pace::Looks;
+            pace = Pace::Checks;
         }
         if replaced {
             // Sleepers seldom come alone: the worker that was called may block in the next item.
@@ -128,7 +128,7 @@ impl<P: Platform> alarm::Host<P> for Inner<P> {
 enum Pace {
     /// It was armed just now, perhaps because every worker sleeps already.
     Begins,
-    Looks,
+    Checks,
     /// Nothing has changed for a while.
     Waits,
 }
@@ -136,8 +136,8 @@ enum Pace {
 impl Pace {
     fn interval(self) -> Duration {
         match self {
-            Pace::Begins => FIRST_LOOK,
-            Pace::Looks => TICK,
+            Pace::Begins => FIRST_CHECK,
+            Pace::Checks => TICK,
             Pace::Waits => SLOW_TICK,
         }
     }

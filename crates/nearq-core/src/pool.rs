@@ -325,7 +325,7 @@ impl<P: Platform> Pool<P> {
         if ready.is_empty() {
             *ready = self.arrivals.inbox.take_all();
         }
-        self.put_kickers_first(&mut ready);
+        self.put_activations_first(&mut ready);
         let share = ready.len().div_ceil(self.cpus as usize);
         let moved = worker.fill(&mut ready, share.min(limit).max(1));
         listed.len.store(ready.len() as u32, Ordering::SeqCst);
@@ -336,11 +336,11 @@ impl<P: Platform> Pool<P> {
     /// Moves everything from the inbox onto the list.
     fn gather(&self, ready: &mut List<P>) {
         ready.append(&mut self.arrivals.inbox.take_all());
-        self.put_kickers_first(ready);
+        self.put_activations_first(ready);
     }
 
     /// Moves the runtime's own items to the front of the list.
-    fn put_kickers_first(&self, ready: &mut List<P>) {
+    fn put_activations_first(&self, ready: &mut List<P>) {
         if !self.arrivals.activations.is_empty() {
             let mut activations = self.arrivals.activations.take_all();
             activations.append(ready);

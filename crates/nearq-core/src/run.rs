@@ -96,7 +96,7 @@ pub(crate) struct Runner<'a, P: Platform> {
     /// Items that it has run since it was woken.
     ran: u32,
     /// How often in a row it has looked for work without success before it slept, and how many more times it does not look.
-    in_vain: u32,
+    fruitless: u32,
     sleeps_at_once: u32,
     /// Until then it does not let other threads run again; see `let_others_run`.
     keeps_cpu_until: Instant,
@@ -160,7 +160,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             cpu_time: P::cpu_time(P::current_thread()).unwrap_or_default(),
             accounted: now,
             ran: 0,
-            in_vain: 0,
+            fruitless: 0,
             sleeps_at_once: 0,
             keeps_cpu_until: now,
             yields: None,

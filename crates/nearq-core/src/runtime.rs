@@ -311,7 +311,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     pub(crate) fn refresh(&self) {
         // What cannot be read now may be readable in a second; until then the last answer stays valid.
-        let Ok(mut now) = P::look_again(|| self.machine_config()) else { return };
+        let Ok(mut now) = P::reread_machine(|| self.machine_config()) else { return };
         now.limits.affinity = self.services.homes.unentered(now.limits.affinity);
         let known = self.machine_config();
         // Not only the online CPUs: a machine that was partly read before may be complete now.

@@ -52,7 +52,7 @@ use crate::task::join::{JoinHandle, Kind};
 /// What else must be notified of a task's end; a part of the task itself.
 pub(crate) trait Owner<P: Platform>: Send + 'static {
     /// Whether it must be notified. If not, a task ends in one step.
-    const TOLD: bool;
+    const NOTIFIED: bool;
 
     /// A future is about to be polled.
     fn began(&self);
@@ -71,7 +71,7 @@ pub(crate) trait Owner<P: Platform>: Send + 'static {
 pub(crate) struct Alone;
 
 impl<P: Platform> Owner<P> for Alone {
-    const TOLD: bool = false;
+    const NOTIFIED: bool = false;
 
     #[inline]
     fn began(&self) {}
@@ -214,7 +214,7 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
         });
         // Release: the result. Acquire: the waker.
         let before = self.head.item.state.fetch_or(DONE | bit, Ordering::AcqRel);
-        self.head.tell(before);
+        self.head.notify(before);
         // SAFETY: the owner of this very task, which the caller's handle keeps alive; no other thread ends a closure that does not start.
         unsafe { self.owner.ended(item) };
     }
@@ -254,7 +254,7 @@ impl<P: Platform> Head<P> {
     /// `item` is the closure's header, the owner is its own, and the caller has its `RUNNING`.
     #[inline]
     unsafe fn complete<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
-        if !O::TOLD {
+        if !O::NOTIFIED {
             let state = &self.item.state;
             let mut before = state.load(Ordering::Relaxed);
             while before & (ASLEEP | POLLED | CHANGING) == 0 {
@@ -271,23 +271,23 @@ impl<P: Platform> Head<P> {
             }
         }
         // SAFETY: as the caller says.
-        unsafe { self.complete_and_tell(item, owner) }
+        unsafe { self.complete_and_notify(item, owner) }
     }
 
     /// # Safety
     /// As for [`complete`](Self::complete).
     #[cold]
-    unsafe fn complete_and_tell<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
+    unsafe fn complete_and_notify<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
         // Release: the result. Acquire: the waker.
         let before = self.item.state.fetch_or(DONE, Ordering::AcqRel);
-        self.tell(before);
+        self.notify(before);
         // SAFETY: the owner of this very task, which RUNNING keeps alive; a closure that runs is ended here only.
         unsafe { owner.ended(item) };
         self.item.state.fetch_and(!RUNNING, Ordering::AcqRel) < REFERENCE
     }
 
     /// Wakes the waiter for the result, by what the word was when the caller set `DONE`. The caller keeps the task alive.
-    pub(crate) fn tell(&self, before: u64) {
+    pub(crate) fn notify(&self, before: u64) {
         if before & ASLEEP != 0 {
             self.item.join.store(1, Ordering::Release);
             P::wake(&raw const self.item.join, 1);

@@ -59,7 +59,7 @@ pub use lock_platform::{ConstPlatform, ForkHooks, LockPlatform, MemoryPolicy, Wa
 #[doc(hidden)]
 pub use nearq_topology::debug_as_display;
 pub use parker::Parker;
-pub use placement::{Look, Machine, Placement, Residency};
+pub use placement::{Machine, MachineChange, Placement, Residency};
 pub use platform::Platform;
 pub use retry::{Attempt, PAUSE, Retries};
 pub use said::Said;

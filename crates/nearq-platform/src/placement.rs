@@ -1,7 +1,7 @@
 //! Where threads and memory are, and where they must be: the trait [`Placement`], and the plain data that goes through it.
 //!
 //! For code that places work near its data: the layout of queues, workers, homes, the experiments. The data: the machine and what this
-//! process may use of it ([`Machine`]), what a later check of it found ([`Look`]), and on which nodes memory is ([`Residency`]).
+//! process may use of it ([`Machine`]), what a later check of it found ([`MachineChange`]), and on which nodes memory is ([`Residency`]).
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -30,12 +30,14 @@ pub trait Placement: Threads {
     ///
     /// # Errors
     /// If what may have changed cannot be read; what was known before stays valid.
-    fn look_again<K: AsRef<Topology> + AsRef<Limits>>(
+    fn reread_machine<K: AsRef<Topology> + AsRef<Limits>>(
         known: impl FnOnce() -> Arc<K>,
-    ) -> Result<Look, String> {
+    ) -> Result<MachineChange, String> {
         drop(known);
-        Self::machine()
-            .map(|machine| Look { topology: Some(machine.topology), limits: machine.limits })
+        Self::machine().map(|machine| MachineChange {
+            topology: Some(machine.topology),
+            limits: machine.limits,
+        })
     }
 
     // ---- threads ----------------------------------------------------------------------------------------
@@ -104,9 +106,9 @@ pub struct Machine {
     pub limits: Limits,
 }
 
-/// What a [later check](Placement::look_again) of the machine has found.
+/// What a [later check](Placement::reread_machine) of the machine has found.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct MachineChange {
     /// The machine; `None` if it is known not to have changed.
     pub topology: Option<Topology>,
     /// The CPUs and the quota that this process has now.

@@ -42,8 +42,8 @@ pub trait Threads: LockPlatform {
 
     /// The cheap side of an asymmetric pair of fences; [`heavy_fence`](Self::heavy_fence) is the other.
     ///
-    /// In Dekker's pattern, one thread writes *x*, calls `light_fence` and reads *y*; another writes *y*, calls `heavy_fence` and reads *x*.
-    /// If `heavy_fence` returned true, at least one of them sees what the other wrote. Two light fences order nothing.
+    /// In Dekker's pattern, one thread writes *x*, calls `light_fence` and reads *y*; another writes *y*, calls `heavy_fence` and reads
+    /// *x*. If `heavy_fence` returned true, at least one of them sees what the other wrote. Two light fences order nothing.
     ///
     /// For a pair in which one side is executed very often, and the other seldom. The default is a `SeqCst` fence on both sides.
     #[inline(always)]

@@ -19,7 +19,7 @@ use nearq_scx_policy::layout::{HomeReason, PREEMPTED, Process, TakeWhich, Task, 
 const NICE_0: [u64; 2] = [UNIT as u64, 100];
 
 /// How many threads of a queue, from its end, are checked for one that has waited long.
-const LOOKED_AT: usize = 32;
+const CHECKED_TASKS: usize = 32;
 
 /// The node affine scheduler, for [`Simulation::scheduler`](nearq_sim::Simulation::scheduler).
 ///
@@ -176,9 +176,9 @@ impl Home {
         let queue = self.queues[take.llc].values().copied();
         let mut fits = |slot: &usize| policy.fits(&mut entries[*slot].task, cpu, take.which, now);
         match take.which {
-            TakeWhich::Old => queue.rev().take(LOOKED_AT).find(&mut fits),
+            TakeWhich::Old => queue.rev().take(CHECKED_TASKS).find(&mut fits),
             TakeWhich::First => queue.into_iter().find(&mut fits),
-            _ => queue.take(LOOKED_AT).find(&mut fits),
+            _ => queue.take(CHECKED_TASKS).find(&mut fits),
         }
     }
 

@@ -97,7 +97,7 @@ impl Identity {
 }
 
 /// The waiters to be woken; the wait queue is not needed any more.
-#[must_use = "nobody is woken before `wake`"]
+#[must_use = "no thread is woken before `wake`"]
 pub(crate) struct Notification<P: Platform> {
     /// The word, if threads sleep on it. Used as an address, never read.
     sleepers: *const P::AtomicU32,
@@ -146,7 +146,7 @@ impl<P: Platform> WaitQueue<P> {
         loop {
             if word & AWAITED == 0 {
                 // There is no waiter, or another thread wakes it.
-                return Notification::nobody();
+                return Notification::none();
             }
             // Clears the two lowest bits and counts.
             let next = (word | AWAITED | ASLEEP).wrapping_add(1);
@@ -279,7 +279,7 @@ impl<P: Platform> Registration<P> {
 
 impl<P: Platform> Notification<P> {
     /// A notification that wakes no waiter.
-    pub(crate) fn nobody() -> Self {
+    pub(crate) fn none() -> Self {
         Notification { sleepers: core::ptr::null(), registrations: core::ptr::null_mut() }
     }
 

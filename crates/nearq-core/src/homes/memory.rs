@@ -83,9 +83,9 @@ pub(crate) fn most_of<P: Platform>(
     let pages = |id: usize| residency.pages.get(id).copied().unwrap_or(0);
     let most =
         nodes.iter().map(|node| node.memory).max_by_key(|id| (pages(*id), usize::MAX - id))?;
-    let looked_at: usize = residency.pages.iter().sum();
+    let checked: usize = residency.pages.iter().sum();
     (pages(most) > 0).then(|| {
-        let why = format!("{} of {looked_at} checked pages are there", pages(most));
+        let why = format!("{} of {checked} checked pages are there", pages(most));
         (most as u32, why)
     })
 }

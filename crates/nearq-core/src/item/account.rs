@@ -89,7 +89,7 @@ pub(crate) trait Owner<P: Platform>: Send + Sync {
     fn submit(self: Arc<Self>, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize);
 
     /// The waiters to wake after something has ended, or was cancelled, at an account that is being watched.
-    fn tell_of(&self, account: AccountRef<'_, P>) -> Notification<P>;
+    fn notification_of(&self, account: AccountRef<'_, P>) -> Notification<P>;
 
     /// Whether the queue's rescuer runs an item that is counted at the account.
     fn rescues(&self, account: AccountRef<'_, P>) -> bool;

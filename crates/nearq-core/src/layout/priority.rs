@@ -44,11 +44,11 @@ pub(crate) struct Favoured<P: Platform>(P::AtomicU64);
 /// No slice was requested; longer than any.
 const NO_SLICE: u64 = u32::MAX as u64;
 /// The value while there is no queue: less favoured than the least favoured priority.
-const NOBODY: u64 = 40 << 32 | NO_SLICE;
+const NONE: u64 = 40 << 32 | NO_SLICE;
 
 impl<P: Platform> Favoured<P> {
     pub(crate) fn new() -> Self {
-        Favoured(P::AtomicU64::new(NOBODY))
+        Favoured(P::AtomicU64::new(NONE))
     }
 
     /// Adds a priority, with an absolute nice value. True if that changes the maximum.

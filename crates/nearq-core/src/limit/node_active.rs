@@ -40,17 +40,15 @@
 //! A place that an activator has taken, and gives back because what it found was cancelled, may be the one that an issuer has missed: so
 //! the activator checks the inboxes once more after that. It gives the place back, then checks; the issuer pushes, then reads `admitted`.
 //! Both are `SeqCst`.
-//! One worker at a time activates; a worker that comes meanwhile asks it to check again (`attention`: NOBODY, LOOKING, AGAIN) and goes on
-//! with its own items. That worker counted its completion before it asked or saw that another worker had asked, and the activator takes the
-//! request (LOOKING) before it reads the completions: so it sees that completion. All are `SeqCst`.
-//! The items of an ordered queue stand in one line, whichever pwqs they are for: all go onto the inbox of the domain's oldest pwq
-//! (`line`). They are admitted from there one by one, so none is overtaken, whatever happens to the queue's attributes.
-//! If the limit is high and half of it is free, issuers go past what is held back (`admit_past`), so that the activator gets ahead of them
-//! and can open the ceiling.
-//! Opening: the activator marks the closed ceiling as `OPENING`, sees `inactive` at zero, opens the ceiling by compare-exchange from what
-//! it marked, and reads `inactive` again; if an issuer came in between, it closes the ceiling again and goes on. A thread that closes the
-//! ceiling removes the mark. So an item that was held back before the ceiling opened keeps it closed, and nothing that is queued after it
-//! gets past it.
+//! One worker at a time activates; a worker that comes meanwhile asks it to check again (`attention`: UNATTENDED, ATTENDED, AGAIN) and goes
+//! on with its own items. That worker counted its completion before it asked or saw that another worker had asked, and the activator takes
+//! the request (ATTENDED) before it reads the completions: so it sees that completion. All are `SeqCst`. The items of an ordered queue
+//! stand in one line, whichever pwqs they are for: all go onto the inbox of the domain's oldest pwq (`line`). They are admitted from there
+//! one by one, so none is overtaken, whatever happens to the queue's attributes. If the limit is high and half of it is free, issuers go
+//! past what is held back (`admit_past`), so that the activator gets ahead of them and can open the ceiling. Opening: the activator marks
+//! the closed ceiling as `OPENING`, sees `inactive` at zero, opens the ceiling by compare-exchange from what it marked, and reads
+//! `inactive` again; if an issuer came in between, it closes the ceiling again and goes on. A thread that closes the ceiling removes the
+//! mark. So an item that was held back before the ceiling opened keeps it closed, and nothing that is queued after it gets past it.
 
 mod activation;
 mod retired;
@@ -70,8 +68,8 @@ use crate::limit::pool_workqueue::PoolWorkqueue;
 
 const CLOSED: u64 = 0;
 /// No worker activates; one does; one does and must check once more.
-const NOBODY: u32 = 0;
-const LOOKING: u32 = 1;
+const UNATTENDED: u32 = 0;
+const ATTENDED: u32 = 1;
 const AGAIN: u32 = 2;
 /// The version in the ceiling's word.
 const VERSION: u64 = 0xff;
@@ -173,7 +171,7 @@ impl<P: Platform> NodeActive<P> {
             thawed: P::AtomicU64::new(limit as u64),
             inactive: P::AtomicU64::new(0),
             stale: P::AtomicU64::new(0),
-            attention: Padded(P::AtomicU32::new(NOBODY)),
+            attention: Padded(P::AtomicU32::new(UNATTENDED)),
             inactive_queue: Mutex::new_in(InactiveQueue::new()),
             drainers: P::AtomicU32::new(0),
             freezers: P::AtomicU32::new(0),
@@ -514,7 +512,7 @@ impl<P: Platform> NodeActive<P> {
         let version = self.ceiling.load(Ordering::Relaxed) & VERSION;
         let ceiling = if shut || limit == 0 { CLOSED } else { completed + limit };
         forked::set(&*self.ceiling, with_ceiling(version, ceiling));
-        forked::set(&*self.attention, NOBODY);
+        forked::set(&*self.attention, UNATTENDED);
         forked::set(&self.drainers, u32::from(shut));
         forked::set(&self.freezers, 0);
         forked::set(&self.waiting, 0);

@@ -173,7 +173,7 @@ impl<P: Platform> PoolWorkqueue<P> {
 
     /// The waiters to wake after something has ended here.
     pub(crate) fn notification(&self) -> Notification<P> {
-        self.account.owner().tell_of(self.lent())
+        self.account.owner().notification_of(self.lent())
     }
 
     /// The pwq whose account that is; null if `account` is null.
@@ -282,13 +282,13 @@ impl<P: Platform> PoolWorkqueue<P> {
         if node_active.needs_attention() {
             node_active.attend();
         }
-        self.tell();
+        self.notify();
     }
 
     /// An item that was about to be held back is refused after all.
     pub(crate) fn let_go(&self) {
         self.held.fetch_sub(1, Ordering::SeqCst);
-        self.tell();
+        self.notify();
     }
 
     /// Counts an item that is about to be held back.
@@ -332,7 +332,7 @@ impl<P: Platform> PoolWorkqueue<P> {
     /// An item that was counted here goes elsewhere after all.
     pub(crate) fn leave(&self) {
         self.credits.leave();
-        self.tell();
+        self.notify();
     }
 
     /// Whether everything that has come here so far has ended.
@@ -403,7 +403,7 @@ impl<P: Platform> PoolWorkqueue<P> {
 
     /// Something has ended here: notifies the threads that may wait for that.
     #[inline]
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         if self.is_watched() {
             self.notification().wake();
         }

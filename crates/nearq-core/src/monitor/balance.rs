@@ -60,7 +60,7 @@ struct Counts {
     /// Those of them that are known to run, or that only other running threads keep from it.
     ready: u32,
     /// Those of them whose state the system does not report.
-    untold: u32,
+    unreported: u32,
 }
 
 impl Counts {
@@ -70,12 +70,12 @@ impl Counts {
 
     /// How many there are beyond `cpus`, although none of them may be asleep.
     fn beyond(self, cpus: u32) -> u32 {
-        (self.runnable() - self.untold).saturating_sub(cpus)
+        (self.runnable() - self.unreported).saturating_sub(cpus)
     }
 
     /// Those that do not use their places, or may not be using them.
     fn maybe_away(self) -> u32 {
-        self.away + self.untold
+        self.away + self.unreported
     }
 }
 
@@ -244,7 +244,7 @@ impl<P: Platform> Balance<P> {
             let counts = &mut of_pools[index].counts;
             counts.placed += 1;
             counts.away += u32::from(seen.hog || seen.doing == Doing::Blocked);
-            counts.untold += u32::from(!seen.hog && seen.doing == Doing::Untold);
+            counts.unreported += u32::from(!seen.hog && seen.doing == Doing::Unreported);
             counts.ready +=
                 u32::from(!seen.hog && matches!(seen.doing, Doing::Runs | Doing::Waits));
         }
@@ -269,7 +269,7 @@ impl<P: Platform> Balance<P> {
             };
             concurrency.counts.placed += of.counts.placed;
             concurrency.counts.away += of.counts.away;
-            concurrency.counts.untold += of.counts.untold;
+            concurrency.counts.unreported += of.counts.unreported;
             // If no worker's state was asked for, the clocks say that all the pool's CPUs are used.
             let unasked = watcher.is_left_alone(pool);
             let used = if unasked { pool.cpus().min(of.counts.placed) } else { 0 };

@@ -193,7 +193,7 @@ fn describe_worker<P: Platform>(
         Doing::Runs => Activity::Runs,
         Doing::Waits => Activity::WaitsForCpu,
         Doing::Blocked => Activity::Sleeps,
-        Doing::Unknown | Doing::Untold => Activity::Unknown,
+        Doing::Unknown | Doing::Unreported => Activity::Unknown,
     };
     if let (Activity::Unknown, Some(thread)) = (activity, thread)
         && P::run_state(thread) == Ok(RunState::Blocked)

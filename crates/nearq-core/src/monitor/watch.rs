@@ -10,7 +10,7 @@
 //! | `Waits` | stands still, or moved less | runnable: preempted, or throttled by its control group | runnable: no other thread would fare better |
 //! | `Blocked` | stands still | asleep | not there |
 //! | `Unknown` | read once | not asked yet | runnable: no thread is started on a guess |
-//! | `Untold` | stands still, or moved less | the system does not report it | as `Unknown`; but nothing is taken away for it, because it may be asleep |
+//! | `Unreported` | stands still, or moved less | the system does not report it | as `Unknown`; but nothing is taken away for it, because it may be asleep |
 //!
 //! If the clocks of a pool's workers moved by about as much as its CPUs can give, no worker's state is asked for in three checks of four.
 //! The clock of a worker that was found asleep and has stood still since is read in one check of four: nothing depends on it soon. A
@@ -45,7 +45,7 @@ pub(crate) enum Doing {
     Runs,
     Waits,
     Blocked,
-    Untold,
+    Unreported,
 }
 
 /// One worker.
@@ -266,7 +266,7 @@ impl<P: Platform> Watcher<P> {
                      call nearq::block_in_place around code of items that may sleep"
                 );
                 P::warn_once(&format!("states: {}", refused.cause()), &line);
-                Doing::Untold
+                Doing::Unreported
             }
         };
         if seen.doing == Doing::Blocked {

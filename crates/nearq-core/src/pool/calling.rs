@@ -19,7 +19,7 @@ use super::Pool;
 use crate::pool::idle::Wakeup;
 
 /// How many pools a pusher checks for a free core: each check costs a line that other CPUs write.
-const POOLS_LOOKED_AT: usize = 8;
+const POOLS_CHECKED: usize = 8;
 
 impl<P: Platform> Pool<P> {
     /// Ensures that a worker comes for what is there.
@@ -58,7 +58,7 @@ impl<P: Platform> Pool<P> {
         match self.pop_to_wake() {
             Wakeup::Unneeded => {}
             Wakeup::Worker(worker) => worker.parker.unpark(),
-            Wakeup::Nobody => self.nobody_sleeps::<HOMED>(),
+            Wakeup::NoneAsleep => self.no_worker_sleeps::<HOMED>(),
         }
     }
 
@@ -69,7 +69,7 @@ impl<P: Platform> Pool<P> {
     }
 
     /// Every worker is busy, or there is none.
-    fn nobody_sleeps<const HOMED: bool>(&self) {
+    fn no_worker_sleeps<const HOMED: bool>(&self) {
         self.serve();
         if self.concurrency.is_full() {
             // No CPU is free. A worker that becomes idle will check this pool; the monitor ensures that it does not take long.
@@ -196,13 +196,13 @@ impl<P: Platform> Pool<P> {
         };
         // No core of another node is worth it while one is left here.
         let near = |pool: &&Pool<P>| !HOMED || self.node.is_none() || pool.node == self.node;
-        for sibling in self.siblings().take(POOLS_LOOKED_AT).filter(near).filter(free) {
+        for sibling in self.siblings().take(POOLS_CHECKED).filter(near).filter(free) {
             let called = match sibling.pop_to_wake() {
                 Wakeup::Worker(worker) => {
                     worker.parker.unpark();
                     true
                 }
-                Wakeup::Nobody => sibling.wants_workers() && sibling.start_worker(false),
+                Wakeup::NoneAsleep => sibling.wants_workers() && sibling.start_worker(false),
                 Wakeup::Unneeded => false,
             };
             if called {

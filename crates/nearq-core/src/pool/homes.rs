@@ -8,8 +8,8 @@
 //! 3. items whose home is elsewhere, if so many more wait for each CPU there than at its own pool that it is worth the distance
 //!    (`Weights::may_take`), or if some have waited for long: then the pool is *open*.
 //!
-//! It checks only the first [`LOOKED_AT`] items of the list. What it takes out of another worker's batch and may not keep goes to the front
-//! of the list.
+//! It checks only the first [`NODES_CHECKED`] items of the list. What it takes out of another worker's batch and may not keep goes to the
+//! front of the list.
 //!
 //! # What is counted
 //! `homed` is a hint: incremented before an item is pushed, decremented when it starts or is cancelled, never below zero. Errors (a
@@ -32,7 +32,7 @@ use crate::item::owned::Pending;
 use crate::pool::worker::Worker;
 
 /// Items at the front of a list from which a helper chooses. More would keep the lock for too long: each is a cache line of another node.
-const LOOKED_AT: usize = 64;
+const NODES_CHECKED: usize = 64;
 /// Any worker may take items that have waited this long; as the monitor's patience in `balance`.
 const LONG: Duration = Duration::from_millis(10);
 
@@ -154,7 +154,7 @@ impl<P: Platform> Pool<P> {
         }
         self.gather(&mut ready);
         let share = ready.len().div_ceil(self.cpus as usize);
-        let mut chosen = ready.extract(wanted, share.min(limit).max(1), LOOKED_AT);
+        let mut chosen = ready.extract(wanted, share.min(limit).max(1), NODES_CHECKED);
         let moved = worker.fill(&mut chosen, limit.max(1));
         // SeqCst, as in `take`: a thread that puts items on the list reads `idle` afterwards; a worker that settles there reads the length
         // afterwards.

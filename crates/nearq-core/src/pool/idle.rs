@@ -29,7 +29,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::pool::worker::{Worker, WorkerSlab};
 
 const TOP: u64 = 0xff_ffff;
-const NOBODY: u64 = TOP;
+const NO_WORKER: u64 = TOP;
 const ONE_SEARCHING: u64 = 1 << 24;
 const SEARCHING: u64 = 0xfff << 24;
 const ONE_TAG: u64 = 1 << 36;
@@ -46,12 +46,12 @@ pub(crate) enum Wakeup<'a, P: Platform> {
     /// This worker; it counts as searching. The caller unparks it.
     Worker(&'a Worker<P>),
     /// No worker sleeps.
-    Nobody,
+    NoneAsleep,
 }
 
 impl<P: Platform> Idle<P> {
     pub(crate) fn new() -> Self {
-        Idle { word: P::AtomicU64::new(NOBODY) }
+        Idle { word: P::AtomicU64::new(NO_WORKER) }
     }
 
     /// Pops a worker to wake, unless one is searching, or `full` says that enough are awake. Comes after a push; see "The race".
@@ -66,8 +66,8 @@ impl<P: Platform> Idle<P> {
         if word & SEARCHING != 0 {
             return Wakeup::Unneeded;
         }
-        if word & TOP == NOBODY || full() {
-            return Wakeup::Nobody;
+        if word & TOP == NO_WORKER || full() {
+            return Wakeup::NoneAsleep;
         }
         self.pop_slow(slab, false, false)
     }
@@ -95,8 +95,8 @@ impl<P: Platform> Idle<P> {
             if !another && word & SEARCHING != 0 {
                 return Wakeup::Unneeded;
             }
-            if word & TOP == NOBODY {
-                return Wakeup::Nobody;
+            if word & TOP == NO_WORKER {
+                return Wakeup::NoneAsleep;
             }
             let worker = slab.get((word & TOP) as u32);
             let below = u64::from(worker.next_idle.load(Ordering::Relaxed));
@@ -121,7 +121,7 @@ impl<P: Platform> Idle<P> {
     pub(crate) fn bury_all<'a>(&self, slab: &'a WorkerSlab<P>) -> Option<&'a Worker<P>> {
         let mut word = self.word.load(Ordering::SeqCst);
         loop {
-            if word & TOP == NOBODY {
+            if word & TOP == NO_WORKER {
                 return None;
             }
             let worker = slab.get((word & TOP) as u32);
@@ -172,12 +172,12 @@ impl<P: Platform> Idle<P> {
 
     /// Resets it to no worker sleeping or searching: the threads are the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        crate::base::forked::set(&self.word, NOBODY);
+        crate::base::forked::set(&self.word, NO_WORKER);
     }
 
     /// Whether a worker sleeps here (or died in its sleep).
     pub(crate) fn has_idle(&self) -> bool {
-        self.word.load(Ordering::SeqCst) & TOP != NOBODY
+        self.word.load(Ordering::SeqCst) & TOP != NO_WORKER
     }
 
     /// Whether a worker searches.

@@ -242,8 +242,8 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// Whether the item was queued, for a caller that does not ask why it was not. A disabled item and a queue that has ended are no surprise to
-    /// such a caller; any other refusal is warned of, once.
+    /// Whether the item was queued, for a caller that does not ask why it was not. A disabled item and a queue that has ended are no
+    /// surprise to such a caller; any other refusal is warned of, once.
     pub(crate) fn queued_or_warn(&self, result: Result<bool, Error>) -> bool {
         match result {
             Ok(queued) => queued,

@@ -61,7 +61,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
         if node_active.needs_attention() {
             node_active.kick();
         }
-        let notification = self.tell_of(pwq);
+        let notification = self.notification_of(pwq);
         (notification, self.end_visit())
     }
 
@@ -100,8 +100,8 @@ impl<P: Platform> Owner<P> for Queue<P> {
     }
 
     #[cold]
-    fn tell_of(&self, account: AccountRef<'_, P>) -> Notification<P> {
-        self.tell_of(pwq_of(account))
+    fn notification_of(&self, account: AccountRef<'_, P>) -> Notification<P> {
+        self.notification_of(pwq_of(account))
     }
 
     fn rescues(&self, account: AccountRef<'_, P>) -> bool {

@@ -95,7 +95,7 @@ impl<P: Platform> Drop for Runtime<P> {
             if self.waits {
                 self.inner.stop();
             } else {
-                self.inner.tell_to_stop();
+                self.inner.ask_to_stop();
             }
         }
     }

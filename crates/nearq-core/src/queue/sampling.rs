@@ -36,7 +36,7 @@ impl<P: Platform> PoolWorkqueue<P> {
             return;
         }
         item.set_stamp(Stamp::new(now, sample_shift));
-        self.tell_of(TraceKind::Queue, item, item.table(), now, Duration::ZERO, Some(cpu));
+        self.trace(TraceKind::Queue, item, item.table(), now, Duration::ZERO, Some(cpu));
     }
 
     /// Calls `execute`, and reads the clock before and after if the item is a sample.
@@ -52,17 +52,17 @@ impl<P: Platform> PoolWorkqueue<P> {
         let Some(times) = observed.times() else { return execute() };
         let begin = P::now();
         let Some(waited) = observed.waited(stamp, begin) else { return execute() };
-        self.tell_of(TraceKind::Start, item, table, begin, waited, None);
+        self.trace(TraceKind::Start, item, table, begin, waited, None);
         times.wait.record(waited.as_nanos() as u64, stamp.weight());
         let result = execute();
         let end = P::now();
         times.run.record((end - begin).as_nanos() as u64, stamp.weight());
         // The item may be gone; its address is still its number.
-        self.tell_of(TraceKind::End, item, table, end, end - begin, None);
+        self.trace(TraceKind::End, item, table, end, end - begin, None);
         result
     }
 
-    fn tell_of(
+    fn trace(
         &self,
         kind: TraceKind,
         item: *const Item<P>,

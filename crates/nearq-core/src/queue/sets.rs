@@ -93,12 +93,12 @@ impl<P: Platform> Flushing<P> {
 impl<P: Platform> Queue<P> {
     /// The waiters to wake after something has ended, or was cancelled, on a pwq.
     #[cold]
-    pub(crate) fn tell_of(&self, pwq: &PoolWorkqueue<P>) -> Notification<P> {
+    pub(crate) fn notification_of(&self, pwq: &PoolWorkqueue<P>) -> Notification<P> {
         // The waiters for a pwq are woken when it is drained: this is one of the steps after which it can be.
         if pwq.is_watched() && self.flushing.waiters.is_awaited() && pwq.is_drained() {
             self.flushing.waiters.take()
         } else {
-            Notification::nobody()
+            Notification::none()
         }
     }
 

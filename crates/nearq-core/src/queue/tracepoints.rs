@@ -21,7 +21,7 @@ const TARGET: &str = "nearq::item";
 
 /// Fires the probe of that name.
 #[cfg(feature = "usdt")]
-macro_rules! tell {
+macro_rules! trace {
     ($name:ident, $pwq:expr, $item:expr, $table:expr, $cpu:expr) => {{
         let (pwq, table): (&PoolWorkqueue<P>, &ItemVtable<P>) = ($pwq, $table);
         let queue = pwq.queue();
@@ -44,7 +44,7 @@ macro_rules! tell {
 #[inline(always)]
 pub(crate) fn queued<P: Platform>(pwq: &PoolWorkqueue<P>, item: &Item<P>, cpu: usize) {
     #[cfg(feature = "usdt")]
-    tell!(queue, pwq, core::ptr::from_ref(item), item.table(), cpu);
+    trace!(queue, pwq, core::ptr::from_ref(item), item.table(), cpu);
     // A subscriber is foreign code, whose panic must not leave the item half queued.
     #[cfg(feature = "tracing")]
     contain(|| {
@@ -69,7 +69,7 @@ pub(crate) fn run<P: Platform, R>(
     execute: impl FnOnce() -> R,
 ) -> R {
     #[cfg(feature = "usdt")]
-    tell!(start, pwq, item, table, P::current_cpu());
+    trace!(start, pwq, item, table, P::current_cpu());
     #[cfg(feature = "tracing")]
     let mut entered = None;
     #[cfg(feature = "tracing")]
@@ -88,7 +88,7 @@ pub(crate) fn run<P: Platform, R>(
     contain(|| drop(entered));
     // The item may be gone; its address is still its number.
     #[cfg(feature = "usdt")]
-    tell!(end, pwq, item, table, P::current_cpu());
+    trace!(end, pwq, item, table, P::current_cpu());
     let _ = (pwq, item, table);
     result
 }

@@ -7,12 +7,12 @@ use nearq_platform::Platform;
 use super::Runner;
 
 /// How often it checks the inbox before other threads may run: some 2 us.
-const LOOKS: u32 = 64;
+const CHECKS: u32 = 64;
 /// The number of items since it was woken from which on a worker that found nothing lets other threads run, before it checks again. A
 /// worker that runs a single item now and then gains nothing from that.
 const STEADY: u32 = 2;
 /// The count of unsuccessful searches goes up to this: at the least, a worker looks for work once in 32 times that it goes to sleep.
-const MOST_IN_VAIN: u32 = 5;
+const MOST_FRUITLESS: u32 = 5;
 /// A yield that took this long was for a crowd: some time slices of other threads are no longer than that.
 const LONG_YIELD: Duration = Duration::from_millis(20);
 /// Letting others run may cost one part in this many of a worker's time.
@@ -41,10 +41,10 @@ impl<P: Platform> Runner<'_, P> {
             return self.pool.has_work();
         }
         let several = self.inner.may_spin();
-        let looks = if several { LOOKS } else { 1 };
-        for _ in 0..self.inner.spin_budget().div_ceil(LOOKS) {
-            if self.pool.spin(looks) {
-                self.in_vain = 0;
+        let checks = if several { CHECKS } else { 1 };
+        for _ in 0..self.inner.spin_budget().div_ceil(CHECKS) {
+            if self.pool.spin(checks) {
+                self.fruitless = 0;
                 return true;
             }
             let goes_on = self.let_others_run() || several;
@@ -54,8 +54,8 @@ impl<P: Platform> Runner<'_, P> {
             }
         }
         if sparse {
-            self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
-            self.sleeps_at_once = (1 << self.in_vain) - 1;
+            self.fruitless = (self.fruitless + 1).min(MOST_FRUITLESS);
+            self.sleeps_at_once = (1 << self.fruitless) - 1;
         }
         self.pool.has_work()
     }

@@ -39,11 +39,11 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
                 }
             });
         }));
-        self.tell_a_sleeper();
+        self.notify_sleeper();
     }
 
     /// A thread that already sleeps does not know of the attempt: a worker is woken, or else the monitor.
-    fn tell_a_sleeper(&self) {
+    fn notify_sleeper(&self) {
         match self.first_idle() {
             Some(worker) => worker.parker.unpark(),
             None => self.services.alarm.thread.wake(),
@@ -63,7 +63,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// A worker that may have been told of attempts has something else to do from now on, or ends: another one is told instead.
     pub(crate) fn hand_retries_on(&self) {
         if P::has_retries() {
-            self.tell_a_sleeper();
+            self.notify_sleeper();
         }
     }
 

@@ -50,7 +50,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// Counts a rescuer's thread that is about to be started. False if the runtime is stopping.
     pub(crate) fn count_rescuer(&self) -> bool {
         // SeqCst: first it counts, then it checks whether the runtime is stopping; see "Its end" in `run/rescue`. The thread that stops the
-        // runtime waits for what is counted (`tell_to_stop`).
+        // runtime waits for what is counted (`ask_to_stop`).
         self.reserved.fetch_add(1, Ordering::SeqCst);
         P::model_fence();
         let ends = self.is_stopping();
@@ -112,7 +112,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     /// Ends every thread, and waits for them unless the caller is one.
     pub(crate) fn stop(&self) {
-        self.tell_to_stop();
+        self.ask_to_stop();
         if self.is_within() {
             return;
         }
@@ -143,7 +143,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     }
 
     /// Makes every thread end as soon as it has nothing left to finish.
-    pub(crate) fn tell_to_stop(&self) {
+    pub(crate) fn ask_to_stop(&self) {
         self.stopping.store(1, Ordering::SeqCst);
         P::model_fence();
         self.services.alarm.stop();

@@ -216,7 +216,7 @@ where
                 Err(found) => before = found,
             }
         }
-        self.task.head.tell(before);
+        self.task.head.notify(before);
         // SAFETY: the owner of this very task, which RUNNING keeps alive; DONE is set once, and only here.
         unsafe { self.task.owner.ended(item) };
         panicked

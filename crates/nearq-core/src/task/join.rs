@@ -213,7 +213,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
         if self.state().fetch_or(ASLEEP, Ordering::AcqRel) & DONE != 0 {
             return;
         }
-        // Acquire: pairs with the release in `Head::tell`, which comes after DONE.
+        // Acquire: pairs with the release in `Head::notify`, which comes after DONE.
         let join = &self.head().item.join;
         while join.load(Ordering::Acquire) == 0 {
             P::wait_for_work(join, 0, None);

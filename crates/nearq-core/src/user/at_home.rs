@@ -42,7 +42,7 @@ impl<P: Platform> Home<P> {
 
     fn move_thread(&self) -> Result<Before, Error> {
         let homes = &self.inside().homes;
-        let mut before = Before { affinity: None, memory: None, tells: false };
+        let mut before = Before { affinity: None, memory: None, hinted: false };
         if !homes.has_several() {
             return Ok(before);
         }
@@ -61,9 +61,9 @@ impl<P: Platform> Home<P> {
             return Err(Error::Refused(refused));
         }
         // If the thread was already confined to these CPUs, telling the scheduler is up to whatever confined it: that is left as it is.
-        before.tells = !affinity.is_subset(&node.cpus);
+        before.hinted = !affinity.is_subset(&node.cpus);
         before.affinity = Some(affinity);
-        if before.tells {
+        if before.hinted {
             P::set_home_hint(me, Some(node.id));
         }
         let policy = P::memory_policy().and_then(|policy| {
@@ -84,7 +84,7 @@ struct Before {
     affinity: Option<CpuSet>,
     memory: Option<MemoryPolicy>,
     /// The system's scheduler was told of the home.
-    tells: bool,
+    hinted: bool,
 }
 
 /// Keeps the calling thread at home while it lives; returned by [`Home::enter`]. Drop the guards of one thread in the reverse order of
@@ -133,7 +133,7 @@ impl<P: Platform> Drop for AtHome<P> {
             let _ = P::set_affinity(P::current_thread(), &affinity);
             self.home.inside().homes.forget_entered(&affinity);
         }
-        if self.before.tells {
+        if self.before.hinted {
             // A worker is at home with its pool again.
             let node = context::with_current::<P, _>(|context| context.pool.near_node()).flatten();
             P::set_home_hint(P::current_thread(), node.map(|node| node as usize));

@@ -88,7 +88,8 @@ impl<P: Platform> Workqueue<P> {
         }
     }
 
-    /// Runs `f` in a worker of this queue, waits for it, and returns its result. Inside one of the queue's own items, `f` is called directly.
+    /// Runs `f` in a worker of this queue, waits for it, and returns its result. Inside one of the queue's own items, `f` is called
+    /// directly.
     ///
     /// In `f`, [`join`] forks on this queue. If the caller is a worker, another worker runs in its place meanwhile.
     ///

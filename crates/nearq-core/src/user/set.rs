@@ -80,7 +80,7 @@ impl<P: Platform> InSet<P> {
 }
 
 impl<P: Platform> Owner<P> for InSet<P> {
-    const TOLD: bool = true;
+    const NOTIFIED: bool = true;
 
     fn began(&self) {
         // Relaxed: a caller that reads it late cancels what has just begun, which is allowed.

@@ -128,7 +128,7 @@ impl<P: Platform> Inner<P> {
 
     /// Ends every thread; nothing is queued any more. False if they take too long.
     fn end_threads(&self, deadline: Instant) -> bool {
-        self.tell_to_stop();
+        self.ask_to_stop();
         while self.has_threads() || self.services.alarm.thread.is_alive() || self.timer.is_alive() {
             if P::now() >= deadline {
                 return false;

@@ -15,7 +15,7 @@ use nearq_topology::{CpuSet, Limits, MAX_CPU_COUNT, Topology, TopologyError};
 
 use super::platform::Linux;
 use super::thread::{self, Thread};
-use crate::{LockPlatform as _, Look, Machine, OsError};
+use crate::{LockPlatform as _, Machine, MachineChange, OsError};
 
 /// Whether the warning that the machine cannot be read whole was given since the machine was last whole.
 static WARNED: AtomicBool = AtomicBool::new(false);
@@ -30,7 +30,10 @@ pub(super) fn read() -> Result<Machine, String> {
 }
 
 /// What has changed since it was read.
-pub(super) fn look_again(topology: &Topology, limits: &Limits) -> Result<Look, String> {
+pub(super) fn reread_machine(
+    topology: &Topology,
+    limits: &Limits,
+) -> Result<MachineChange, String> {
     let root = Path::new("/");
     let affinity = affinity();
     let refused = affinity.as_ref().err().map(without_affinity);
@@ -101,7 +104,7 @@ fn check_below(
     topology: &Topology,
     limits: &Limits,
     affinity: CpuSet,
-) -> Result<Look, String> {
+) -> Result<MachineChange, String> {
     let limits = or_all(limits.reread(root, affinity), topology);
     let topology = match topology.reread(root, &limits.online) {
         Ok(topology) => topology,
@@ -111,7 +114,7 @@ fn check_below(
         }
         Err(_) => None,
     };
-    Ok(Look { topology, limits })
+    Ok(MachineChange { topology, limits })
 }
 
 /// Warns of what could not be read, in one line. Warns again only if everything could be read in between.
@@ -229,7 +232,7 @@ mod tests {
     fn checking_this_machine_again_finds_no_change() {
         let Machine { topology, limits } = read().expect("readable");
         assert_eq!(topology.warning(), None, "the machine of the tests is readable");
-        let found = look_again(&topology, &limits).expect("readable");
+        let found = reread_machine(&topology, &limits).expect("readable");
         assert_eq!(found.topology, None);
     }
 }

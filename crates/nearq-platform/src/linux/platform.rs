@@ -20,9 +20,9 @@ use super::thread::Thread;
 use super::{ending, fences, fork, home_hint, machine, memory, retry, run_state, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
-    Attempt, CacheMap, ForkHooks, HeldLocks, Instant, LockPlatform, Look, Machine, MemoryPolicy,
-    Ordering, OsError, Placement, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask,
-    ThreadSpec, Threads, Wait,
+    Attempt, CacheMap, ForkHooks, HeldLocks, Instant, LockPlatform, Machine, MachineChange,
+    MemoryPolicy, Ordering, OsError, Placement, Residency, RunState, Said, SchedPolicy, Scheduling,
+    SignalMask, ThreadSpec, Threads, Wait,
 };
 
 /// The machine that the program runs on.
@@ -67,7 +67,7 @@ use crate::{
 /// - **A machine that cannot be read** (no `/sys`, no file descriptors, a filter on system calls): the CPUs that the process may use stand
 ///   in for it, on one node. One warning says what could not be read, with the path and the error; this also holds for a machine that could
 ///   be read only in part. Each check tries to read the machine again.
-/// - **A [later check](Placement::look_again)** reads a dozen files, however large the machine is: those of the control group, and the
+/// - **A [later check](Placement::reread_machine)** reads a dozen files, however large the machine is: those of the control group, and the
 ///   lists of the CPUs and nodes that are online. [`Topology::reread`] says what it does not see.
 /// - **Forks** are those that the C library's `fork` makes, also for `Command` with a `pre_exec`; not `vfork`,
 ///   `posix_spawn` (what `Command` uses without one) or `clone` called by hand.
@@ -415,11 +415,11 @@ impl Placement for Linux {
         machine::read()
     }
 
-    fn look_again<K: AsRef<Topology> + AsRef<Limits>>(
+    fn reread_machine<K: AsRef<Topology> + AsRef<Limits>>(
         known: impl FnOnce() -> Arc<K>,
-    ) -> Result<Look, String> {
+    ) -> Result<MachineChange, String> {
         let known = known();
-        machine::look_again((*known).as_ref(), (*known).as_ref())
+        machine::reread_machine((*known).as_ref(), (*known).as_ref())
     }
 
     fn affinity(thread: Thread) -> Result<CpuSet, OsError> {

@@ -436,7 +436,7 @@ impl Acting<'_> {
             (Step::FindOvertaken, _) => self.go(At::AskNoPassing),
             (Step::AskNoPassing, _) => self.ask_no_passing(),
             (Step::Look, At::Look { slot }) => self.look(slot),
-            (Step::LookAgain, At::LookAgain { slot, seen }) => self.look_again(slot, seen),
+            (Step::LookAgain, At::LookAgain { slot, seen }) => self.reread_machine(slot, seen),
             (Step::Join, At::Join { slot, seen }) => self.join(slot, seen),
             (Step::Link, At::Link { before, queue }) => self.link(before, queue),
             (Step::WaitBy, At::WaitBy(queue)) => self.wait_by(queue),

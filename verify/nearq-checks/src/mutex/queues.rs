@@ -53,7 +53,7 @@ impl Acting<'_> {
         });
     }
 
-    pub(super) fn look_again(&mut self, slot: u8, seen: Line) {
+    pub(super) fn reread_machine(&mut self, slot: u8, seen: Line) {
         let word = *self.word();
         self.go(if word.numa && word.slot == slot { At::Join { slot, seen } } else { At::QueueUp });
     }

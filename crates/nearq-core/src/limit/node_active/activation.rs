@@ -6,7 +6,7 @@
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{
-    AGAIN, CLOSED, LOOKING, MANY_STALE, NOBODY, NodeActive, OPENING, ceiling, with_ceiling,
+    AGAIN, ATTENDED, CLOSED, MANY_STALE, NodeActive, OPENING, UNATTENDED, ceiling, with_ceiling,
 };
 use crate::base::wait_queue::Notification;
 use crate::item::Activated;
@@ -32,8 +32,8 @@ impl<P: Platform> NodeActive<P> {
             P::model_fence();
             match self.attention.load(Ordering::SeqCst) {
                 AGAIN => return,
-                NOBODY if self.change_attention(NOBODY, LOOKING) => break,
-                LOOKING if self.change_attention(LOOKING, AGAIN) => return,
+                UNATTENDED if self.change_attention(UNATTENDED, ATTENDED) => break,
+                ATTENDED if self.change_attention(ATTENDED, AGAIN) => return,
                 _ => {}
             }
         }
@@ -43,15 +43,15 @@ impl<P: Platform> NodeActive<P> {
             self.activate_once(&mut left, &mut notifications);
             if left == 0 {
                 // The activation item comes after all requests that were made meanwhile.
-                self.attention.swap(NOBODY, Ordering::SeqCst);
+                self.attention.swap(UNATTENDED, Ordering::SeqCst);
                 P::model_fence();
                 self.kick();
                 break;
             }
-            if self.change_attention(LOOKING, NOBODY) {
+            if self.change_attention(ATTENDED, UNATTENDED) {
                 break;
             }
-            self.attention.swap(LOOKING, Ordering::SeqCst);
+            self.attention.swap(ATTENDED, Ordering::SeqCst);
             P::model_fence();
         }
         // Wakers are foreign code: not while this is the one worker that may admit anything.

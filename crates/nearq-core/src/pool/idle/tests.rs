@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, Threads};
 
-use super::{Idle, NOBODY, SEARCHING, TOP, Wakeup};
+use super::{Idle, NO_WORKER, SEARCHING, TOP, Wakeup};
 use crate::item::Item;
 use crate::item::inbox::Inbox;
 use crate::item::tests::{blank, pending};
@@ -56,7 +56,7 @@ impl<P: Platform> Stub<P> {
         match self.idle.pop_to_wake(&self.slab, || false) {
             Wakeup::Worker(worker) => worker.parker.unpark(),
             Wakeup::Unneeded => {}
-            Wakeup::Nobody => {
+            Wakeup::NoneAsleep => {
                 self.no_idle_worker.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -131,8 +131,8 @@ fn idle_workers_are_woken_last_in_first_out_and_one_at_a_time() {
     assert!(stub.idle.end_search());
     assert_eq!(pop(), Some(0));
     stub.idle.end_search();
-    assert!(matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::Nobody));
-    assert_eq!(stub.word() & TOP, NOBODY);
+    assert!(matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::NoneAsleep));
+    assert_eq!(stub.word() & TOP, NO_WORKER);
 }
 
 #[test]
@@ -182,7 +182,7 @@ mod modelled {
             stub.serve(0, 2);
             pushers.into_iter().for_each(Loom::join);
             assert_eq!(stub.taken.load(Ordering::Relaxed), 2);
-            assert_eq!(stub.word() & (SEARCHING | TOP), NOBODY);
+            assert_eq!(stub.word() & (SEARCHING | TOP), NO_WORKER);
         });
     }
 
@@ -263,7 +263,7 @@ mod modelled {
                 "{taken} taken: a pusher knows that it must start a thread"
             );
             assert_eq!(stub.word() & SEARCHING, 0);
-            assert!(matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::Nobody));
+            assert!(matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::NoneAsleep));
             assert!(worker.claim_free(), "the entry can be used again");
         });
     }
@@ -339,7 +339,9 @@ mod modelled {
                 "the pusher knows whether it must start a thread"
             );
             // What the next pusher does with a stack on which it still lies.
-            assert!(!left || matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::Nobody));
+            assert!(
+                !left || matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::NoneAsleep)
+            );
             assert_eq!(worker.claim_free(), left, "the entry can be used again, once");
         });
     }

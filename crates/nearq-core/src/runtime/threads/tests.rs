@@ -25,7 +25,7 @@ fn stop_while(one_starts: fn(&Inner<Loom>) -> bool) {
                 started.store(u32::from(one_starts(inner)), Ordering::Relaxed);
             })
         };
-        inner.tell_to_stop();
+        inner.ask_to_stop();
         let waits = inner.has_threads();
         Loom::join(starter);
         let started = begun.load(Ordering::Relaxed) != 0;

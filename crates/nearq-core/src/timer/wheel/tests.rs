@@ -202,12 +202,12 @@ proptest! {
             }
         }
         let gone = removed.iter().filter(|removed| **removed && remove).count();
-        let mut in_vain = 0;
+        let mut fruitless = 0;
         while let Some(next) = both.wheel.next_expiry() {
             let to = next.max(both.now);
-            in_vain += usize::from(both.advance(to, |_, _| None) == 0);
+            fruitless += usize::from(both.advance(to, |_, _| None) == 0);
         }
-        prop_assert!(in_vain <= gone, "{} in vain after {} removals", in_vain, gone);
+        prop_assert!(fruitless <= gone, "{} fruitless after {} removals", fruitless, gone);
     }
 }
 

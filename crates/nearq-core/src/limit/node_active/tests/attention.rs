@@ -4,7 +4,7 @@ use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use std::task::Wake;
 
-use super::super::NOBODY;
+use super::super::UNATTENDED;
 use super::*;
 use crate::queue::flush::FlushedQueue;
 
@@ -66,6 +66,6 @@ fn wakers_are_called_while_other_workers_may_admit_items() {
         stub.node_active().inactive_queue.lock().watched.push(core::ptr::from_ref(pwq));
         stub.node_active().close();
         assert!(stub.work(0));
-        assert_eq!(observer.seen.load(Ordering::Relaxed), NOBODY);
+        assert_eq!(observer.seen.load(Ordering::Relaxed), UNATTENDED);
     });
 }
