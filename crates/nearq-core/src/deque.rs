@@ -294,8 +294,11 @@ impl<P: Platform> Deque<P> {
 
     /// Asks the owner to make jobs public, unless it has been asked for something.
     pub(crate) fn request_share(&self) {
-        if self.request.load(Ordering::Relaxed) == Request::None as u32 {
-            self.request(Request::Share);
+        let (none, share) = (Request::None as u32, Request::Share as u32);
+        if self.request.load(Ordering::Relaxed) == none {
+            // Not a store: a join that waits comes here too, and may do so while the last thief leaves its request to call one.
+            let _ =
+                self.request.compare_exchange(none, share, Ordering::Release, Ordering::Relaxed);
         }
     }
 

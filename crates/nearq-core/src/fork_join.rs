@@ -4,8 +4,8 @@
 //! takes the second back, unless a thief has it by then. So it never depends on help: what no worker took, the caller runs.
 //!
 //! # Who steals
-//! Thieves are items of the same queue (`queue/thieves`). One is called at the first fork of an item, and one more whenever a thief has
-//! found a job and sees another. A thief searches the deques of its own pool first, and then those of sibling pools, nearest first, if the
+//! Thieves are items of the same queue (`queue/thieves`). One is called at the first fork of an item, if none searches. A thief that finds
+//! a job calls the next one if it sees another job; otherwise it leaves the request to call one with every deque. A thief searches the deques of its own pool first, and then those of sibling pools, nearest first, if the
 //! queue helps. It takes jobs of its own queue only. A deque whose jobs are all private is asked to make some public; if the owner does not
 //! answer within [`PATIENCE`], the thief does it.
 //!
@@ -33,6 +33,7 @@ use crate::base::outcome::{Panic, contain};
 use crate::deque::job::Job;
 use crate::deque::{Deque, Popped, Request, Steal};
 use crate::limit::pool_workqueue::PoolWorkqueue;
+use crate::pool::Pool;
 use crate::pool::context::{Context, blocking, is_in_item, with_current};
 use crate::queue::Queue;
 use crate::queue::thieves::Thieves;
@@ -80,7 +81,13 @@ impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
         let this = unsafe { job.cast::<Self>().as_ref() };
         // SAFETY: the caller has stolen the job.
         let closure = unsafe { this.take() };
+        let epoch = P::fork_epoch();
         let result = catch_unwind(AssertUnwindSafe(closure)).map_err(Panic::new);
+        if P::fork_epoch() != epoch {
+            // In the child of a fork that the closure made, the owner's stack may be another thread's by now.
+            contain(|| drop(result));
+            return;
+        }
         // SAFETY: the owner reads it when the job is done.
         this.result.with_mut(|place| unsafe { (*place).write(result) });
     }
@@ -146,8 +153,17 @@ where
 
 /// Runs both here. Both run, even if the first panics.
 fn in_turn<A: FnOnce() -> RA, B: FnOnce() -> RB, RA, RB>(a: A, b: B) -> (RA, RB) {
-    match catch_unwind(AssertUnwindSafe(a)) {
-        Ok(ra) => (ra, b()),
+    then(catch_unwind(AssertUnwindSafe(a)), b)
+}
+
+/// Runs the second closure, after the first.
+#[inline(always)]
+fn then<B: FnOnce() -> RB, RA, RB>(ra: std::thread::Result<RA>, b: B) -> (RA, RB) {
+    match ra {
+        Ok(ra) => match catch_unwind(AssertUnwindSafe(b)) {
+            Ok(rb) => (ra, rb),
+            Err(payload) => both(Ok(ra), Err(Panic::new(payload))),
+        },
         Err(payload) => after_panic(payload, b),
     }
 }
@@ -179,11 +195,7 @@ where
     match deque.pop() {
         Popped::Own => {
             // SAFETY: the job is ours again.
-            let b = unsafe { offered.take() };
-            match ra {
-                Ok(ra) => (ra, b()),
-                Err(payload) => after_panic(payload, b),
-            }
+            then(ra, unsafe { offered.take() })
         }
         Popped::Stolen => {
             wait(deque, &offered.job);
@@ -224,7 +236,9 @@ fn answer<P: Platform>(deque: &Deque<P>) {
         // SAFETY: the deque is in use for the queue of the item that the caller runs, which keeps the queue.
         let queue = unsafe { &*deque.group().cast::<Queue<P>>() };
         // A subscriber to what is queued is foreign code. Its panic must not unwind the frame whose job has been offered.
-        contain(|| queue.thieves(steal_for).call(queue));
+        contain(|| {
+            with_current::<P, _>(|context| queue.thieves(context.pool, steal_for).call(queue));
+        });
     }
 }
 
@@ -302,27 +316,34 @@ fn wait<P: Platform>(deque: &Deque<P>, job: &Job<P>) {
 /// Calls a thief if there are jobs and none searches. By the owner of a deque that is in use.
 fn call_for_more<P: Platform>(deque: &Deque<P>) {
     with_current::<P, _>(|context| {
-        let group = deque.group();
-        if victims(context, group, deque).any(Deque::has_jobs) {
-            // SAFETY: the deque is in use for the queue of the item that the caller runs, which keeps the queue.
-            let queue = unsafe { &*group.cast::<Queue<P>>() };
-            queue.thieves(steal_for).call(queue);
+        // SAFETY: the deque is in use for the queue of the item that the caller runs, which keeps the queue.
+        let queue = unsafe { &*deque.group().cast::<Queue<P>>() };
+        if victims(context, queue, deque).any(Deque::has_jobs) {
+            queue.thieves(context.pool, steal_for).call(queue);
         }
     });
 }
 
-/// The deques from which the owner of `own` may steal jobs of that group, nearest first.
+/// The deques from which the owner of `deque` may steal jobs of the queue, nearest first.
 fn victims<'a, P: Platform>(
     context: &Context<'a, P>,
-    group: *const (),
-    own: &'a Deque<P>,
+    queue: &'a Queue<P>,
+    deque: &'a Deque<P>,
 ) -> impl Iterator<Item = &'a Deque<P>> {
-    let pool = context.pool;
-    let siblings = pool.key.helping.then(|| pool.siblings()).into_iter().flatten();
-    core::iter::once(pool)
+    let own = context.pool;
+    let siblings = own.key.helping.then(|| own.siblings()).into_iter().flatten();
+    // If the queue's attributes have changed, items that fork may run in pools of the former ones.
+    let is_former = move |pool: &&Pool<P>| {
+        !core::ptr::eq(*pool, own)
+            && (pool.key.pod.intersects(&own.key.pod)
+                || own.key.helping && !pool.may_be_helped_by(&own.key))
+    };
+    let former = queue.pwqs_in_service().map(|pwq| &*pwq.pool).filter(is_former);
+    core::iter::once(own)
         .chain(siblings)
-        .flat_map(move |pool| pool.deques(group))
-        .filter(move |deque| !core::ptr::eq(*deque, own))
+        .chain(former)
+        .flat_map(move |pool| pool.deques(core::ptr::from_ref(queue).cast()))
+        .filter(move |other| !core::ptr::eq(*other, deque))
 }
 
 /// Runs a job that the thief of `job` offers. False if there was none.
@@ -392,10 +413,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
     /// It is counted as searching when this begins, and not any more when it ends.
     fn work(&self) {
         while let Some(job) = self.find() {
-            let was_last = self.thieves.end_search();
-            if was_last && self.victims().any(Deque::has_jobs) {
-                self.thieves.call(self.queue);
-            }
+            self.end_search();
             // The first fork of the job calls another thief, if none searches.
             self.deque.request(Request::Call);
             // SAFETY: stolen just now.
@@ -403,49 +421,61 @@ impl<P: Platform> ThiefAtWork<'_, P> {
             if !self.deque.is_here() {
                 return;
             }
-            if self.context.pool.has_work() {
-                // Other items wait: they come first, and a thief comes after them.
-                if self.victims().any(Deque::has_jobs) {
-                    self.thieves.call(self.queue);
-                }
-                return;
-            }
             self.thieves.begin_search();
+            if self.is_in_the_way() {
+                break;
+            }
+        }
+        self.end_search();
+    }
+
+    /// Whether others wait for its worker, its place under a limit, or its end. They come first, and a thief comes after them.
+    fn is_in_the_way(&self) -> bool {
+        let pool = self.context.pool;
+        // SAFETY: the pwq of the item that this worker runs, which is the thief.
+        let served = unsafe { PoolWorkqueue::of(self.context.account.get()).as_ref() };
+        // Other thieves are no reason: they would do the same.
+        (pool.has_work() && !pool.waits_for_optional_only())
+            || pool.concurrency.has_waiting()
+            || pool.is_over()
+            || served
+                .is_none_or(|pwq| self.queue.held_back_beside(pwq) || !self.queue.leads_to(pwq))
+    }
+
+    /// Searches no more. If it was the last one that searched, another thief is called for what is there; and from here on, owners must
+    /// call one.
+    fn end_search(&self) {
+        if !self.thieves.end_search() {
+            return;
+        }
+        let found = self.victims().any(Deque::has_jobs) || {
+            self.victims().for_each(|victim| victim.request(Request::Call));
+            // Pairs with the light fence between an owner's push and its reads.
+            P::heavy_fence() && self.victims().any(Deque::has_jobs)
+        };
+        if found {
+            self.thieves.call(self.queue);
         }
     }
 
-    /// Searches until there is a job. If there is none, it is not counted as searching any more.
+    /// Searches until there is a job, or for long enough.
     fn find(&self) -> Option<NonNull<Job<P>>> {
-        let mut since = P::now();
+        let since = P::now();
         let mut asked = None;
         loop {
             let found = self.victims().find_map(|victim| {
                 let may = || core::ptr::addr_eq(victim.group(), self.queue);
                 steal_from(victim, may, &mut asked)
             });
-            if found.is_some() {
+            if found.is_some() || P::now() - since >= SEARCH {
                 return found;
             }
-            if P::now() - since < SEARCH {
-                P::pause(PAUSES);
-                continue;
-            }
-            if !self.thieves.end_search() {
-                return None;
-            }
-            // No thief searches from here on, so owners must call one.
-            self.victims().for_each(|victim| victim.request(Request::Call));
-            // Pairs with the light fence between an owner's push and its reads.
-            if !P::heavy_fence() || !self.victims().any(Deque::has_jobs) {
-                return None;
-            }
-            self.thieves.begin_search();
-            since = P::now();
+            P::pause(PAUSES);
         }
     }
 
     /// The deques that it may steal from.
     fn victims(&self) -> impl Iterator<Item = &Deque<P>> {
-        victims(self.context, core::ptr::from_ref(self.queue).cast(), self.deque)
+        victims(self.context, self.queue, self.deque)
     }
 }

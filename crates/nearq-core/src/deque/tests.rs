@@ -193,6 +193,23 @@ fn a_thief_that_leaves_sees_the_job_or_is_called() {
     });
 }
 
+/// A join that waits asks for jobs (`request_share`) although it is no thief, and so while the last thief leaves.
+#[test]
+#[cfg(not(miri))]
+fn the_request_to_call_a_thief_is_not_replaced_by_another_one() {
+    model(3, || {
+        let scene = Modelled::new();
+        let helper = {
+            let scene = Arc::clone(&scene);
+            spawn(move || scene.deque.request_share())
+        };
+        // A swap: loom lets an exchange be overtaken by a plain store of another thread that comes after it.
+        scene.deque.request.swap(Request::Call as u32, Ordering::AcqRel);
+        Loom::join(helper);
+        assert_eq!(scene.deque.take_request(), Request::Call);
+    });
+}
+
 /// An owner that does nothing for ever loses its jobs.
 #[test]
 fn jobs_of_an_owner_that_does_not_answer_are_stolen_oldest_first() {

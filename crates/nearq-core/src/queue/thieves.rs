@@ -6,7 +6,7 @@
 //!
 //! # The word
 //! `searching:16 | called:16`. A thief is *called* while it is queued and has not started, and *searching* while it runs and has no job.
-//! At most one is called at a time, and none while one searches: thieves come one after the other, as long as each finds something (as
+//! Of the pools that help each other, at most one is called at a time, and none while one searches: thieves come one after the other, as long as each finds something (as
 //! workers do, `pool/idle`).
 //!
 //! # No job is forgotten
@@ -21,15 +21,24 @@ use super::Queue;
 use crate::base::outcome::contain;
 use crate::item::owned::ItemRef;
 use crate::item::{Executed, Finished, Item, ItemVtable};
+use crate::limit::pool_workqueue::PoolWorkqueue;
+use crate::pool::Pool;
 
 const ONE_CALLED: u32 = 1;
 const ONE_SEARCHING: u32 = 1 << 16;
 
 /// More thieves than that are of no use on any machine.
 const MOST: usize = 1024;
+/// Fewer are too few where jobs sleep.
+const FEWEST: usize = if cfg!(test) { 4 } else { 256 };
 
 /// See the head of the file.
+///
+/// Those of pools that do not help each other are apart: a thief of one pool cannot come for a job in another.
 pub(crate) struct Thieves<P: Platform> {
+    /// The pool that they are for; null if pools help each other.
+    pool: *const Pool<P>,
+    next: *const Thieves<P>,
     word: P::AtomicU32,
     /// A bit for each thief that is neither called nor running.
     free: Box<[P::AtomicU64]>,
@@ -43,6 +52,8 @@ pub(crate) struct Thieves<P: Platform> {
 struct Thief<P: Platform> {
     item: Item<P>,
     number: usize,
+    /// Those that it is one of.
+    thieves: P::AtomicPtr<Thieves<P>>,
 }
 
 impl<P: Platform> Thief<P> {
@@ -59,15 +70,12 @@ impl<P: Platform> Thief<P> {
         // SAFETY: the table belongs to thieves only, whose first field is the item; the queue, which has them, waits for its items.
         let this = unsafe { item.cast::<Thief<P>>().as_ref() };
         let panicked = crate::pool::context::with_current::<P, _>(|context| {
-            use crate::limit::pool_workqueue::PoolWorkqueue;
             // SAFETY: the pwq of the item that this worker runs.
             let queue = unsafe { PoolWorkqueue::of(context.account.get()).as_ref() }
                 .map(PoolWorkqueue::queue);
-            let Some((queue, thieves)) =
-                queue.and_then(|queue| Some((queue, queue.thieves_now()?)))
-            else {
-                return Some(false);
-            };
+            let Some(queue) = queue else { return Some(false) };
+            // SAFETY: set when they were made; they live as long as the queue.
+            let thieves = unsafe { &*this.thieves.load(Ordering::Relaxed) };
             let epoch = P::fork_epoch();
             let panicked = contain(|| (thieves.run)(queue, thieves));
             if P::fork_epoch() != epoch {
@@ -78,6 +86,7 @@ impl<P: Platform> Thief<P> {
             thieves.free[this.number / 64].fetch_or(1 << (this.number % 64), Ordering::AcqRel);
             Some(panicked)
         });
+        // In the child of a fork that a job made, the thief is free already, and may be another thread's.
         let Some(panicked) = panicked.flatten() else {
             return Executed { panicked: false, deferred: false };
         };
@@ -90,14 +99,22 @@ impl<P: Platform> Thief<P> {
 }
 
 impl<P: Platform> Thieves<P> {
-    fn new(count: usize, run: fn(&Queue<P>, &Thieves<P>)) -> Self {
+    fn new(
+        pool: *const Pool<P>,
+        next: *const Thieves<P>,
+        count: usize,
+        run: fn(&Queue<P>, &Thieves<P>),
+    ) -> Self {
         let count = count.clamp(1, MOST);
         let free = (0..count.div_ceil(64)).map(|word| {
             let bits = (count - word * 64).min(64);
             P::AtomicU64::new(u64::MAX >> (64 - bits))
         });
-        let thief = |number| Thief { item: Item::new(&Thief::TABLE), number };
+        let thieves = || P::AtomicPtr::new(core::ptr::null_mut());
+        let thief = |number| Thief { item: Item::new(&Thief::TABLE), number, thieves: thieves() };
         Thieves {
+            pool,
+            next,
             word: P::AtomicU32::new(0),
             free: free.collect(),
             items: (0..count).map(thief).collect(),
@@ -162,6 +179,10 @@ impl<P: Platform> Thieves<P> {
         self.word.fetch_sub(ONE_SEARCHING, Ordering::SeqCst) == ONE_SEARCHING
     }
 
+    fn is_called(&self) -> bool {
+        self.word.load(Ordering::SeqCst) % ONE_SEARCHING != 0
+    }
+
     /// Resets them to being free. In the child of a fork.
     fn after_fork_in_child(&self) {
         crate::base::forked::set(&self.word, 0);
@@ -174,30 +195,42 @@ impl<P: Platform> Thieves<P> {
 
 impl<P: Platform> Queue<P> {
     /// The queue's thieves, if one of its items has forked.
-    pub(crate) fn thieves_now(&self) -> Option<&Thieves<P>> {
+    fn all_thieves(&self) -> impl Iterator<Item = &Thieves<P>> {
         // Acquire: pairs with the exchange in `thieves`.
-        // SAFETY: null, or thieves that live as long as the queue.
-        unsafe { self.thieves.load(Ordering::Acquire).as_ref() }
+        let mut next = self.thieves.load(Ordering::Acquire).cast_const();
+        core::iter::from_fn(move || {
+            // SAFETY: null, or thieves that live as long as the queue.
+            let thieves = unsafe { next.as_ref() }?;
+            next = thieves.next;
+            Some(thieves)
+        })
     }
 
-    /// The queue's thieves, which run that function.
-    pub(crate) fn thieves(&self, run: fn(&Queue<P>, &Thieves<P>)) -> &Thieves<P> {
-        self.thieves_now().unwrap_or_else(|| {
-            // Each CPU may have a worker that runs a job, and as many more may wait in one.
-            let count = self.inner().machine_config().parallelism() as usize * 2;
-            let made = Box::into_raw(Box::new(Thieves::new(count, run)));
-            let null = core::ptr::null_mut();
-            match self.thieves.compare_exchange(null, made, Ordering::AcqRel, Ordering::Acquire) {
-                // SAFETY: they live as long as the queue.
-                Ok(_) => unsafe { &*made },
-                Err(found) => {
-                    // SAFETY: ours, and no other thread has seen them.
-                    drop(unsafe { Box::from_raw(made) });
-                    // SAFETY: they live as long as the queue.
-                    unsafe { &*found }
-                }
+    /// The thieves that may come for an item which runs in that pool; they run that function.
+    pub(crate) fn thieves(&self, pool: &Pool<P>, run: fn(&Queue<P>, &Thieves<P>)) -> &Thieves<P> {
+        let pool = if pool.key.helping { core::ptr::null() } else { core::ptr::from_ref(pool) };
+        loop {
+            let first = self.thieves.load(Ordering::Acquire);
+            if let Some(found) = self.all_thieves().find(|thieves| thieves.pool == pool) {
+                return found;
             }
-        })
+            // Each CPU may have a worker that runs a job, and many more may wait or sleep in one.
+            let cpus = self.inner().machine_config().topology.possible().len();
+            let count = (2 * cpus).max(FEWEST);
+            let made = Box::into_raw(Box::new(Thieves::new(pool, first, count, run)));
+            // SAFETY: they live as long as the queue, or until no other thread has seen them.
+            let thieves = unsafe { &*made };
+            thieves.items.iter().for_each(|thief| thief.thieves.store(made, Ordering::Relaxed));
+            if self
+                .thieves
+                .compare_exchange(first, made, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return thieves;
+            }
+            // SAFETY: ours, and no other thread has seen them.
+            drop(unsafe { Box::from_raw(made) });
+        }
     }
 
     /// A thief was queued for the caller's pod. The push may have woken no worker because one runs short items; this does.
@@ -208,17 +241,27 @@ impl<P: Platform> Queue<P> {
         }
     }
 
+    /// Whether items other than a thief are held back by the limit under which those of the pwq count.
+    pub(crate) fn held_back_beside(&self, pwq: &PoolWorkqueue<P>) -> bool {
+        let called = self.all_thieves().filter(|thieves| thieves.is_called()).count();
+        pwq.node_active().counts().1 > called as u64
+    }
+
+    /// Whether items go to that pwq now.
+    pub(crate) fn leads_to(&self, pwq: &PoolWorkqueue<P>) -> bool {
+        self.current_map().pwqs.iter().any(|own| core::ptr::eq(*own, pwq))
+    }
+
     pub(super) fn free_thieves(&self) {
-        let thieves = self.thieves.load(Ordering::Acquire);
-        if !thieves.is_null() {
+        let mut next = self.thieves.load(Ordering::Acquire);
+        while !next.is_null() {
             // SAFETY: made as a box by `thieves`, and the queue, which is being dropped, has no items.
-            drop(unsafe { Box::from_raw(thieves) });
+            let thieves = unsafe { Box::from_raw(next) };
+            next = thieves.next.cast_mut();
         }
     }
 
     pub(super) fn thieves_after_fork_in_child(&self) {
-        if let Some(thieves) = self.thieves_now() {
-            thieves.after_fork_in_child();
-        }
+        self.all_thieves().for_each(Thieves::after_fork_in_child);
     }
 }

@@ -60,7 +60,8 @@ impl<P: Platform> Work<P> {
     ///
     /// # Errors
     /// [`Error::Deadlock`] if the wait would never end: inside the item's own function; or if the limit of its queue holds this item back,
-    /// and all items that count under that limit would wait like that.
+    /// and all items that count under that limit would wait like that. A closure of the item's own [`join`](crate::join) that another worker
+    /// runs does not count as inside: there, the call waits for ever.
     pub fn flush(&self) -> Result<bool, Error> {
         self.refuse_own(FLUSH_OWN)?;
         if !self.is_busy() {

@@ -54,7 +54,12 @@ impl<P: Platform> Workqueue<P> {
     /// items. On ordered queues, per-CPU queues, and queues with a `max_active` of 1, both closures run one after the other.
     ///
     /// A closure may block; another worker runs in its place, as for any item. While a caller waits for `b`, it runs only closures that `b`
-    /// has forked, so a lock that it holds is safe from unrelated work.
+    /// has forked, so no unrelated closure can want a lock that it holds.
+    ///
+    /// **Limits.** The worker that runs `b` takes a place under `max_active`, and the caller keeps its own while it waits. So a closure that
+    /// waits for another item of the queue needs a limit that has room for that item, the caller and the worker; otherwise it can wait for
+    /// ever. Likewise for a [limit on threads](crate::RuntimeBuilder::thread_limit). A stolen closure may be half of a computation: other
+    /// items that need its place or its worker wait until it ends.
     ///
     /// What `b` did is visible to the caller. What the caller did before is visible to both closures.
     ///

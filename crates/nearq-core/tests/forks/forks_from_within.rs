@@ -272,3 +272,53 @@ fn a_fork_inside_a_join() {
         Child(task.join().unwrap()).fares_well();
     }
 }
+
+/// The stolen closure forks, and goes on in the child while that starts threads of its own: on the stacks of threads that the child does
+/// not have. Its result belongs to one of these.
+#[test]
+#[allow(clippy::large_stack_arrays, reason = "it is about what lies on stacks")]
+fn a_fork_inside_a_stolen_closure_that_returns_in_the_child() {
+    const LARGE: usize = 32 << 10;
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
+    let queue = shared(&runtime, "joining");
+    let parent = std::process::id();
+    for _ in 0..5 {
+        let inside = Arc::clone(&queue);
+        let task = queue.spawn(move || {
+            let pid = AtomicU32::new(0);
+            let keep = Arc::clone(&inside);
+            let ((), large) = nearq_core::join(
+                || std::thread::sleep(Duration::from_millis(100)),
+                || {
+                    // Stolen: the owner sleeps.
+                    let forked = fork();
+                    if forked == 0 {
+                        let keep = std::mem::ManuallyDrop::new(keep);
+                        // Threads of the child that use their stacks, and check them.
+                        for _ in 0..4 {
+                            std::mem::forget(
+                                std::thread::Builder::new().stack_size(2 << 20).spawn(|| {
+                                    let mine = [0x11_u8; LARGE * 16];
+                                    let mine = std::hint::black_box(&mine);
+                                    std::thread::sleep(Duration::from_millis(300));
+                                    let wrong = mine.iter().filter(|byte| **byte != 0x11).count();
+                                    println!("child's thread: {wrong} bytes were overwritten");
+                                    end(wrong == 0);
+                                }),
+                            );
+                        }
+                        let _ = &keep;
+                        std::thread::sleep(Duration::from_millis(100));
+                        return [0xEE_u8; LARGE];
+                    }
+                    pid.store(forked.cast_unsigned(), Ordering::SeqCst);
+                    [0; LARGE]
+                },
+            );
+            assert!(std::process::id() == parent);
+            assert_eq!(large[0], 0);
+            pid.load(Ordering::SeqCst)
+        });
+        Child(task.join().unwrap().cast_signed()).fares_well();
+    }
+}

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use nearq_core::{AffinityScope, Runtime, Workqueue, join};
@@ -48,7 +49,7 @@ fn each_closure_runs_once() {
 #[test]
 fn two_sleeps_take_as_long_as_one() {
     let began = Instant::now();
-    let sleep = || std::thread::sleep(Duration::from_millis(300));
+    let sleep = || thread::sleep(Duration::from_millis(300));
     queue("sleeps").join(sleep, sleep);
     let took = began.elapsed();
     assert!(took < Duration::from_millis(550), "{took:?}");
@@ -59,7 +60,7 @@ fn two_sleeps_take_as_long_as_one() {
 fn leaves_that_block_are_replaced() {
     fn sleep(depth: u32) {
         if depth == 0 {
-            nearq_core::block_in_place(|| std::thread::sleep(Duration::from_millis(100)));
+            nearq_core::block_in_place(|| thread::sleep(Duration::from_millis(100)));
         } else {
             join(|| sleep(depth - 1), || sleep(depth - 1));
         }
@@ -74,7 +75,7 @@ fn leaves_that_block_are_replaced() {
 fn the_first_panic_comes_back_after_both_have_ended() {
     let queue = queue("panics");
     let ended = AtomicUsize::new(0);
-    let pause = || std::thread::sleep(Duration::from_millis(20));
+    let pause = || thread::sleep(Duration::from_millis(20));
     let message = |outcome: Result<((), ()), Box<dyn std::any::Any + Send>>| {
         *outcome.unwrap_err().downcast::<&str>().unwrap()
     };
@@ -107,8 +108,8 @@ fn a_lock_that_is_held_in_a_join_is_not_wanted_by_what_the_caller_runs_meanwhile
     let step = || {
         let mut guard = lock.lock().unwrap();
         join(
-            || std::thread::sleep(Duration::from_millis(2)),
-            || std::thread::sleep(Duration::from_millis(4)),
+            || thread::sleep(Duration::from_millis(2)),
+            || thread::sleep(Duration::from_millis(4)),
         );
         *guard += 1;
     };
@@ -128,7 +129,7 @@ fn a_queue_that_runs_one_item_at_a_time_runs_both_in_turn() {
     let running = AtomicUsize::new(0);
     let alone = || {
         assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0);
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
         running.fetch_sub(1, Ordering::SeqCst);
     };
     let runtime = Runtime::builder().build().unwrap();
@@ -147,7 +148,7 @@ fn many_short_trees_in_a_row() {
     for round in 0..2000 {
         assert_eq!(queue.install(|| fib(6)), 8);
         if round % 100 == 0 {
-            std::thread::sleep(Duration::from_micros(200));
+            thread::sleep(Duration::from_micros(200));
         }
     }
 }
@@ -155,7 +156,7 @@ fn many_short_trees_in_a_row() {
 #[test]
 fn trees_of_several_queues_and_threads_at_once() {
     let queues: Vec<_> = (0..3).map(|_| queue("several")).collect();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for number in 0..6 {
             let queue = &queues[number % 3];
             scope.spawn(move || {
@@ -222,11 +223,123 @@ fn no_more_closures_run_at_once_than_max_active_allows() {
     }
     let leaf = || {
         most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
         running.fetch_sub(1, Ordering::SeqCst);
     };
     queue.install(|| tree(6, &leaf));
     let most = most.into_inner();
     let nodes = queue.limits().len();
     assert!(most <= 2 * nodes, "{most} at once");
+}
+
+/// A tree of 2 to the power of `depth` leaves of a millisecond; counts those that another thread than `root` ran.
+fn busy_tree(depth: u32, root: ThreadId, elsewhere: &AtomicUsize) {
+    if depth == 0 {
+        busy(Duration::from_millis(1));
+        elsewhere.fetch_add(usize::from(thread::current().id() != root), Ordering::Relaxed);
+    } else {
+        join(|| busy_tree(depth - 1, root, elsewhere), || busy_tree(depth - 1, root, elsewhere));
+    }
+}
+
+fn busy(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// A thief that was queued before the flush leaves when the trees that came before it have ended.
+#[test]
+fn a_flush_does_not_wait_for_a_later_tree() {
+    let queue = queue("flushed");
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let first = queue.spawn(|| {
+            let sleep = |millis| thread::sleep(Duration::from_millis(millis));
+            join(|| sleep(100), || sleep(200));
+        });
+        thread::sleep(Duration::from_millis(50));
+        let flush = scope.spawn(|| {
+            queue.flush().unwrap();
+            began.elapsed()
+        });
+        thread::sleep(Duration::from_millis(50));
+        let second = queue.spawn(move || {
+            busy_tree(11, thread::current().id(), &AtomicUsize::new(0));
+            began.elapsed()
+        });
+        first.join().unwrap();
+        let (flush, tree) = (flush.join().unwrap(), second.join().unwrap());
+        assert!(flush < tree * 3 / 4, "the flush took {flush:?}, the later tree {tree:?}");
+    });
+}
+
+/// The pools change under an item that forks: workers of the new ones find its closures in the old one.
+#[test]
+fn a_tree_is_shared_after_a_change_of_attributes() {
+    let queue = queue("changed");
+    let elsewhere = queue.install(|| {
+        let (root, elsewhere) = (thread::current().id(), AtomicUsize::new(0));
+        join(
+            || {
+                busy_tree(6, root, &AtomicUsize::new(0));
+                queue.set_nice(5).unwrap();
+                // Time for all thieves to leave.
+                busy(Duration::from_millis(20));
+                busy_tree(9, root, &elsewhere);
+            },
+            || (),
+        );
+        elsewhere.into_inner()
+    });
+    assert!(elsewhere > 10, "{elsewhere} of 512 leaves ran in other workers");
+}
+
+/// Many more than there are CPUs.
+#[test]
+fn closures_that_block_are_replaced_as_items_are() {
+    fn sleep(depth: u32) {
+        if depth == 0 {
+            nearq_core::block_in_place(|| thread::sleep(Duration::from_millis(100)));
+        } else {
+            join(|| sleep(depth - 1), || sleep(depth - 1));
+        }
+    }
+    let queue = queue("blocks");
+    let began = Instant::now();
+    let items: Vec<_> = (0..64).map(|_| queue.spawn(|| sleep(0))).collect();
+    for item in items {
+        item.join().unwrap();
+    }
+    let items = began.elapsed();
+    let began = Instant::now();
+    queue.install(|| sleep(6));
+    let took = began.elapsed();
+    assert!(took < items * 4, "64 items took {items:?}, 64 closures {took:?}");
+}
+
+/// Otherwise a drop that panics would end the process, depending on which thread ran the second closure.
+#[test]
+fn a_result_is_not_dropped_while_the_thread_unwinds() {
+    static UNWINDS: AtomicUsize = AtomicUsize::new(0);
+    struct Result;
+    impl Drop for Result {
+        fn drop(&mut self) {
+            UNWINDS.fetch_add(usize::from(thread::panicking()), Ordering::Relaxed);
+        }
+    }
+    let runtime = Runtime::builder().build().unwrap();
+    for max_active in [1, 100] {
+        let queue = runtime.workqueue_builder("drops").max_active(max_active).build().unwrap();
+        let outcome = catch_unwind(|| {
+            let first = || {
+                thread::sleep(Duration::from_millis(20));
+                Result
+            };
+            queue.join(first, || panic!("second"));
+        });
+        assert!(outcome.is_err());
+    }
+    assert_eq!(UNWINDS.load(Ordering::Relaxed), 0);
 }

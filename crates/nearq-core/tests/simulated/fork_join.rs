@@ -139,3 +139,166 @@ fn a_long_tree_has_no_more_workers_than_cpus_and_is_no_stall() {
     });
     assert_eq!((most, stalls), (2, 0));
 }
+
+/// A thief has a long closure, and nothing else is there at that moment. The owner forks on: the whole machine helps.
+#[test]
+fn what_is_forked_while_the_only_thief_is_busy_is_shared() {
+    let (took, used) = simulate(MACHINE, 1, || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = runtime
+            .workqueue_builder("tree")
+            .affinity_scope(AffinityScope::System)
+            .build()
+            .expect("valid");
+        let cpus = Mutex::<_, Sim>::new_in(Vec::new());
+        let (took, ()) = queue.join(
+            || {
+                compute(Duration::from_micros(200));
+                let began = Sim::now();
+                tree(&queue, 10, &cpus);
+                Sim::now() - began
+            },
+            || compute(Duration::from_millis(100)),
+        );
+        let used = cpus.into_inner().into_iter().collect::<std::collections::BTreeSet<_>>().len();
+        (took, used)
+    });
+    let ideal = LEAF * 1024 / 15;
+    assert!(used >= 15 && took < ideal * 3 / 2, "{used} CPUs, {took:?}, ideally {ideal:?}");
+}
+
+/// A number that depends on both in no visible way.
+fn scrambled(seed: u64, salt: u64) -> u64 {
+    let mut x = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(salt * 2 + 1);
+    x ^= x >> 29;
+    x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ (x >> 32)
+}
+
+/// Random trees on queues of all sorts, beside flushes, freezes and changes, with faults.
+#[test]
+fn random_trees_beside_changes() {
+    fn grow(queue: &Workqueue<Sim>, depth: u32, seed: u64) -> u64 {
+        let next = |salt| scrambled(seed, salt);
+        if depth == 0 {
+            match next(9) % 8 {
+                0 => Sim::sleep(Duration::from_micros(next(8) % 300)),
+                1 => queue
+                    .runtime()
+                    .block_in_place(|| Sim::sleep(Duration::from_micros(next(8) % 300))),
+                _ => compute(Duration::from_micros(next(8) % 40)),
+            }
+            return 1;
+        }
+        let left = depth - 1 - (next(3) % 2).min(u64::from(depth - 1)) as u32;
+        let (a, b) = queue.join(|| grow(queue, left, next(1)), || grow(queue, depth - 1, next(2)));
+        a + b
+    }
+    fn count(depth: u32, seed: u64) -> u64 {
+        let next = |salt| scrambled(seed, salt);
+        if depth == 0 {
+            return 1;
+        }
+        let left = depth - 1 - (next(3) % 2).min(u64::from(depth - 1)) as u32;
+        count(left, next(1)) + count(depth - 1, next(2))
+    }
+    for seed in 1..=100_u64 {
+        let machine = Topology::from_synthetic(
+            ["l3:2 core:2", "numa:2 l3:2 core:2", "core:1", "l3:4 core:1 pu:2"][seed as usize % 4],
+        )
+        .expect("well formed");
+        let outcome =
+            Simulation::new(machine, seed).time_limit(Duration::from_mins(2)).run(move || {
+                let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+                let scopes = [
+                    AffinityScope::Cache,
+                    AffinityScope::System,
+                    AffinityScope::Numa,
+                    AffinityScope::Cpu,
+                ];
+                let queues: Vec<_> = (0..3_u64)
+                    .map(|number| {
+                        let limit = [2, 3, 8, 500][((seed + number) % 4) as usize];
+                        let queue = runtime
+                            .workqueue_builder("tree")
+                            .affinity_scope(scopes[((seed / 3 + number) % 4) as usize])
+                            .affinity_strict((seed + number) % 5 == 0)
+                            .max_active(limit)
+                            .freezable()
+                            .build()
+                            .expect("valid");
+                        Arc::new(queue)
+                    })
+                    .collect();
+                if seed % 3 != 0 {
+                    Sim::start_faults(Faults::ALL);
+                }
+                let trees: Vec<_> = (0..9_u64)
+                    .map(|number| {
+                        let queue = Arc::clone(&queues[(number % 3) as usize]);
+                        let inside = Arc::clone(&queue);
+                        queue.spawn(move || {
+                            let seed = seed * 100 + number;
+                            let mut right = true;
+                            for round in 0..4 {
+                                right &= grow(&inside, 6, seed + round) == count(6, seed + round);
+                            }
+                            right
+                        })
+                    })
+                    .collect();
+                for step in 0..6_u64 {
+                    Sim::sleep(Duration::from_micros(50 + seed % 97 * 7));
+                    let queue = &queues[(step % 3) as usize];
+                    match (seed + step) % 7 {
+                        0 => queue.flush().unwrap(),
+                        1 => queue.set_affinity_scope(scopes[(seed % 4) as usize]).unwrap(),
+                        2 => queue.set_max_active(2 + (seed % 5) as usize).unwrap(),
+                        3 => {
+                            runtime.freeze().unwrap();
+                            runtime.thaw();
+                        }
+                        4 => queue.drain().unwrap(),
+                        5 => queue.set_nice((seed % 3) as i32).unwrap(),
+                        _ => assert_eq!(queue.install(|| grow(queue, 4, seed)), count(4, seed)),
+                    }
+                }
+                let all = trees.into_iter().all(|tree| tree.join().expect("no panic"));
+                Sim::start_faults(Faults::NONE);
+                all
+            });
+        assert!(outcome.panics.is_empty(), "seed {seed}: {}", outcome.report());
+        assert!(outcome.expect(), "seed {seed}");
+    }
+}
+
+/// Each pod of a strict queue has an item that forks. The thieves of one pod cannot help in another, so each pod calls its own.
+#[test]
+fn trees_in_several_strict_pods_are_all_shared() {
+    for seed in 1..=10 {
+        let times = simulate("l3:4 core:4 pu:1", seed, || {
+            let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+            let queue = runtime
+                .workqueue_builder("tree")
+                .affinity_scope(AffinityScope::Cache)
+                .affinity_strict(true)
+                .build()
+                .expect("valid");
+            let queue = Arc::new(queue);
+            let trees: Vec<_> = (0..4)
+                .map(|pod| {
+                    let inside = Arc::clone(&queue);
+                    queue.task().on_cpu(pod * 4).expect("placed").spawn(move || {
+                        let cpus = Mutex::<_, Sim>::new_in(Vec::new());
+                        let began = Sim::now();
+                        inside.join(|| tree(&inside, 9, &cpus), || ());
+                        Sim::now() - began
+                    })
+                })
+                .collect();
+            trees.into_iter().map(|tree| tree.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        let ideal = LEAF * 512 / 4;
+        assert!(times.iter().all(|took| *took < ideal * 3 / 2), "{times:?}, ideally {ideal:?}");
+    }
+}
