@@ -169,11 +169,13 @@ impl<P: Platform> Watcher<P> {
     }
 
     fn count_load(&mut self, worker: &Worker<P>, used: u64) {
-        let pool = worker.pool().id.0 as usize;
-        self.loads.resize(self.loads.len().max(pool + 1), Load::default());
-        let load = &mut self.loads[pool];
+        // Read once: the entry may pass to another pool meanwhile.
+        let pool = worker.pool().id;
+        let index = pool.0 as usize;
+        self.loads.resize(self.loads.len().max(index + 1), Load::default());
+        let load = &mut self.loads[index];
         if load.used == 0 && used != 0 {
-            self.busy.push(worker.pool().id);
+            self.busy.push(pool);
         }
         load.used += used;
     }
