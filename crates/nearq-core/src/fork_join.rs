@@ -184,7 +184,8 @@ where
     RB: Send,
 {
     let offered = Offered::<P, B, RB>::new(b);
-    if !deque.push(&raw const offered.job) {
+    // The pointer of the whole: a thief reaches the closure and the result through it.
+    if !deque.push((&raw const offered).cast()) {
         // SAFETY: not offered, so the job is ours.
         return in_turn(a, unsafe { offered.take() });
     }

@@ -29,6 +29,11 @@ impl<P: Platform> Counted<P> {
         Counted { job: Job::new(Self::run), runs: P::Cell::new(0) }
     }
 
+    /// The pointer of the whole, by which a thief reaches the count.
+    fn whole(&self) -> *const Job<P> {
+        core::ptr::from_ref(self).cast()
+    }
+
     unsafe fn run(job: NonNull<Job<P>>) {
         // SAFETY: the job is the first field of a `Counted`.
         unsafe { job.cast::<Self>().as_ref() }.count();
@@ -62,7 +67,7 @@ impl<P: Platform> Scene<P> {
     }
 
     fn push(&self, job: usize) {
-        assert!(self.deque.push(&raw const self.jobs[job].job));
+        assert!(self.deque.push(self.jobs[job].whole()));
         if self.deque.has_request() && self.deque.take_request() == Request::Share {
             self.deque.share();
         }
@@ -184,7 +189,7 @@ fn a_thief_that_leaves_sees_the_job_or_is_called() {
                 scene.found.store(u32::from(scene.deque.has_jobs()), Ordering::Relaxed);
             })
         };
-        assert!(scene.deque.push(&raw const scene.jobs[0].job));
+        assert!(scene.deque.push(scene.jobs[0].whole()));
         let called = scene.deque.has_request();
         Loom::join(thief);
         let found = scene.found.load(Ordering::Relaxed) != 0 || scene.jobs[0].job.is_done();
@@ -246,13 +251,13 @@ fn a_full_deque_refuses_a_job() {
     let scene = Scene::<Linux>::new();
     let jobs: [_; CAPACITY] = core::array::from_fn(|_| Counted::<Linux>::new());
     for counted in &jobs {
-        assert!(scene.deque.push(&raw const counted.job));
+        assert!(scene.deque.push(counted.whole()));
     }
-    assert!(!scene.deque.push(&raw const scene.jobs[0].job));
+    assert!(!scene.deque.push(scene.jobs[0].whole()));
     for _ in &jobs {
         assert_eq!(scene.deque.pop(), Popped::Own);
     }
-    assert!(scene.deque.push(&raw const scene.jobs[0].job));
+    assert!(scene.deque.push(scene.jobs[0].whole()));
     assert_eq!(scene.deque.pop(), Popped::Own);
 }
 
@@ -292,7 +297,7 @@ fn real_thieves_lose_and_double_nothing() {
     for _ in 0..ROUNDS {
         let jobs: [_; 2] = core::array::from_fn(|_| Counted::<Linux>::new());
         for counted in &jobs {
-            assert!(scene.deque.push(&raw const counted.job));
+            assert!(scene.deque.push(counted.whole()));
             if scene.deque.has_request() {
                 scene.deque.take_request();
                 scene.deque.share();
