@@ -3,15 +3,16 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     for argument in [
-        // Nothing here unwinds. The unwinding information would pull in everything that the standard library does on a panic,
-        // and with it another library that each program would have to load.
+        // Nothing in the library unwinds. The unwinding information would pull in everything that the standard library does on a panic, and
+        // with it another library that each program would have to load.
         "-Wl,--defsym=rust_eh_personality=0",
         "-Wl,--no-eh-frame-hdr",
-        // Loaded while a program runs it would have nothing to do.
+        // If it were loaded while a program runs, it would have nothing to do.
         "-Wl,-z,nodlopen",
-        // No code of the compiler must run before and after: the library has its own.
+        // The compiler's start and end code is not linked: the library has its own.
         "-nostartfiles",
-        // Fewer segments in memory, and none whose protection changes after loading: each costs a system call and a page fault.
+        // This makes fewer segments in memory, and none whose protection changes after loading: each would cost a system call and a page
+        // fault.
         "-Wl,-z,noseparate-code",
         "-Wl,-z,norelro",
         "-Wl,-Bsymbolic",

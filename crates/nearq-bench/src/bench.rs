@@ -176,7 +176,7 @@ pub(crate) enum Experiment {
     Numa(NumaOptions),
 }
 
-/// What `nearq bench home` tells its processes.
+/// The arguments that `nearq bench home` passes to the processes that it starts.
 #[derive(Args, Debug)]
 pub(crate) struct HomeChild {
     what: String,
@@ -197,7 +197,7 @@ pub(crate) struct Redraw {
     goals: bool,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
     match experiment {
         Experiment::Scopes(options) => report(options),
@@ -237,7 +237,7 @@ fn report(options: &impl nearq_experiments::Experiment) -> Result<(), Failure> {
     written(&options.common().outputs, |progress| nearq_experiments::run(options, progress))
 }
 
-/// Writes the report that is made. What cannot be written is refused before the wait.
+/// Makes a report and writes it. An output that cannot be written is refused before the measurement begins.
 pub(crate) fn written(
     outputs: &Outputs,
     make: impl FnOnce(&Progress) -> Result<Report, Error>,

@@ -13,7 +13,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nearq_command::{Failure, arguments, signals};
 use std::process::ExitCode;
 
-/// It makes simulated runs repeatable; everything else gets the C library's allocator.
+/// This allocator makes simulated runs repeatable; everything else gets the C library's allocator.
 #[global_allocator]
 static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;
 

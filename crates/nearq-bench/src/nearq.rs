@@ -1,4 +1,4 @@
-//! The command `nearq`, which `bench numa` runs trees of processes under.
+//! The command `nearq`, under which `bench numa` runs trees of processes.
 
 use nearq_processes::jobs::find;
 use std::env;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 const NEARQ: &str = "nearq";
 
-/// Its file: beside this program, or else in the folders of PATH; nothing where it is in neither.
+/// The path of the command: beside this program, or else in the folders of PATH; `None` if it is in neither.
 pub(crate) fn program() -> Option<PathBuf> {
     let beside = env::current_exe().ok()?.with_file_name(NEARQ);
     let found = find(beside.as_os_str().as_bytes(), None)

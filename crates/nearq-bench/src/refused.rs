@@ -1,7 +1,7 @@
-//! Panics of code that takes threads and memory for granted, as errors of the command.
+//! Reports panics of code that takes threads and memory for granted as errors of the command.
 //!
-//! The pools that the experiments compare with, the standard library's scoped threads and the simulator panic where the system gives no
-//! thread or no memory. That is no mistake in the program: it ends with one line that says what to do.
+//! The pools that the experiments compare with, the standard library's scoped threads and the simulator panic if the system gives no thread
+//! or no memory. That is not a bug in the program, so the program ends with one line that says what to do.
 
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearq_command::Failure;
 
-/// What such panics say: the standard library, tokio, other pools, the simulator, the experiments.
+/// The messages of such panics: of the standard library, tokio, other pools, the simulator and the experiments.
 const TEXTS: [&str; 5] = [
     "failed to spawn thread",
     "can't spawn worker thread",
@@ -20,7 +20,7 @@ const TEXTS: [&str; 5] = [
     "no room for ",
 ];
 
-/// Whether a thread has panicked with one of them. Relaxed: another thread's panic ends the caller later, by a join.
+/// Whether a thread has panicked with such a message. Relaxed: another thread's panic ends the caller later, by a join.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Runs the command.
@@ -59,7 +59,7 @@ mod tests {
             panic!("it has failed");
         };
         assert!(failure.to_string().contains("raise the limit"), "{failure}");
-        // As a pool does it.
+        // Panics as a pool does.
         let Err(failure) = run(|| Err::<(), _>(refused).map_err(|error| panic!("{error:?}")))
         else {
             panic!("it has failed");

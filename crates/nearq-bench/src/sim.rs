@@ -1,4 +1,4 @@
-//! `nearq sim`: questions about the simulated machine and about what was found on it.
+//! `nearq sim`: experiments about the simulated machine and about the results found on it.
 
 use crate::{bench, soak};
 use clap::Subcommand;
@@ -27,7 +27,7 @@ pub(crate) enum Question {
     Soak(soak::Soak),
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(question: &Question) -> Result<(), Failure> {
     match question {
         Question::Sensitivity(options) => {

@@ -1,4 +1,4 @@
-//! `nearq sim soak`: random programs over the runtime on simulated machines on which things go wrong.
+//! `nearq sim soak`: random programs over the runtime on simulated machines with faults.
 
 use clap::Args;
 use nearq_command::Failure;
@@ -40,7 +40,7 @@ pub(crate) struct Soak {
 }
 
 impl Soak {
-    /// Carries it out.
+    /// Runs the command.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match self.seed {
             Some(seed) => self.run_one(seed),

@@ -4,7 +4,7 @@
 //! affinity, and (where cgroup v2 can be mounted) its quota and cpuset. After each change the queue's effective mask and the
 //! number of workers that may run must follow, and no item may be lost.
 //!
-//! `follow [DIR]`: DIR is where cgroup v2 is or can be mounted; `/tmp/cgroup` if not given. What cannot be tried is reported.
+//! `follow [DIR]`: DIR is where cgroup v2 is or can be mounted; `/tmp/cgroup` if not given. Changes that cannot be tried are reported.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 

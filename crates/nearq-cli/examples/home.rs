@@ -1,8 +1,8 @@
 //! Uses homes on this machine, and checks whether the system does what they ask for: for a virtual machine with several nodes.
 //!
-//! Items run at home; their memory is there even if they run elsewhere; an overloaded home lets helpers in, and strays come back; a dynamic
-//! home follows its memory; a thread that enters a home is there. Prints a line that begins with `ok` for each; on one node it says so and
-//! does nothing.
+//! Items run at home. Their memory is at home even if they run elsewhere. Items of an overloaded home are also run on other nodes, and come
+//! back. A dynamic home follows its memory. A thread that enters a home runs there. Prints a line that begins with `ok` for each of these;
+//! on a machine with one node it says so and does nothing.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -17,7 +17,7 @@ use nearq::{
 };
 use nearq_platform::{Linux, LockPlatform, Placement, Threads};
 
-/// A loaded host that emulates a machine takes its time.
+/// A loaded host that emulates a machine is slow.
 const WITHIN: Duration = Duration::from_secs(30);
 /// Enough bytes to come from the system, and not from memory that was freed before.
 const BLOCK: usize = 8 << 20;

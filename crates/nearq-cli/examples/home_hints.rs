@@ -1,8 +1,8 @@
 //! Threads whose home, node 1, is reported to the machine's scheduler, and one thread without a home. For a virtual machine with two nodes
-//! under the node affine scheduler, in which a script checks what that scheduler knows about them.
+//! under the node affine scheduler, in which a script checks which homes that scheduler has recorded.
 //!
-//! Prints a line `NAME THREAD` for each, and runs until it is killed. The thread that has entered a home leaves it once the file that the
-//! argument names exists.
+//! Prints a line `NAME THREAD` for each, and runs until it is killed. The thread that has entered a home leaves it once the file named by
+//! the argument exists.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 

@@ -1,5 +1,5 @@
-//! A job that reports where it has been: `homebody MIB SECONDS [FILE]` touches that much memory for that long, and further until the file
-//! exists if one is named. Then it prints one line of JSON.
+//! A job that reports where it has been: `homebody MIB SECONDS [FILE]` touches that much memory for that long and, if a file is named,
+//! continues until the file exists. Then it prints one line of JSON.
 //!
 //! `cpus`: the CPUs that it was allowed to use at its start. `kib`: its memory on each node at the end, from `/proc/self/numa_maps`.
 //! `policies`: the memory policies named there. `begin`: its start, in seconds since the machine started. `nodes`: the node on which it
@@ -40,7 +40,7 @@ fn main() {
         "{}",
         serde_json::json!({ "cpus": cpus, "kib": kib, "policies": policies, "begin": booted, "nodes": nodes })
     );
-    // It was needed until here.
+    // The memory must stay allocated until here.
     drop(memory);
 }
 

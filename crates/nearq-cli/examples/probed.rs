@@ -1,4 +1,4 @@
-//! A program under load whose settings are changed from outside: it can be asked under which conditions its next item runs.
+//! A program under load whose settings are changed from outside. It reports under which conditions its next item runs.
 //!
 //! Three queues are kept busy by two threads: `crypt` (unbound), `events` (per-CPU) and `log` (ordered). Commands come on standard input,
 //! one per line; each is answered by a line of JSON:
@@ -70,7 +70,7 @@ impl Busy {
     }
 }
 
-/// Describes the worker that runs this.
+/// Describes the worker that runs this function.
 fn worker() -> Value {
     let read =
         |file: &str| fs::read_to_string(format!("/proc/thread-self/{file}")).unwrap_or_default();

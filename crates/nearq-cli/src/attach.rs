@@ -1,4 +1,4 @@
-//! Connections to processes: connects to one, asks many which processes they are, and turns their refusals into failures of the command.
+//! Connects to one process, asks many processes for their identity, and turns refusals of processes into failures of the command.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -16,7 +16,7 @@ use crate::output::Failure;
 /// How many processes are asked at once: a stopped process does not answer, and must not delay the others.
 const AT_ONCE: usize = 64;
 
-/// Connects to the process with that number.
+/// Connects to the process with the number `pid`.
 pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
     Client::connect(pid).map_err(|error| match error {
         ConnectError::NoDescriptors { .. } => Failure::run(error),
@@ -33,8 +33,8 @@ pub(crate) fn processes() -> Result<Vec<Found>, Failure> {
     })
 }
 
-/// Asks all of them which processes they are, many at once. Waits at most `patience` for each, and for none after the deadline. The answers
-/// are in the order of `found`.
+/// Asks all processes in `found` for their identity, many at once. Waits at most `patience` for each process, and for none after the
+/// deadline. The answers are in the order of `found`.
 pub(crate) fn ask_all(
     found: &[Found],
     patience: Duration,
@@ -58,7 +58,7 @@ pub(crate) fn ask_all(
     };
     thread::scope(|scope| {
         for _ in 0..AT_ONCE.min(found.len()) {
-            // If no other thread can be started, this one asks alone.
+            // If no other thread can be started, this thread asks alone.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();

@@ -107,8 +107,8 @@ struct View {
     items: bool,
 }
 
-/// The most bytes of masks: a short list may become a mask of thousands of digits. Each mask counts as `FOR_EACH_MASK` bytes more, for the
-/// time that it takes.
+/// The most bytes of masks that are printed: a short list may become a mask of thousands of digits. Each mask counts as `FOR_EACH_MASK`
+/// bytes more, for the time that it takes to lay out.
 const MOST_OF_MASKS: usize = 64 << 20;
 const FOR_EACH_MASK: usize = 512;
 

@@ -1,5 +1,5 @@
-//! `nearq bench` and `nearq sim`: this program replaces itself by another one, `nearq-bench`, with the same arguments. That is a separate
-//! program because building it takes longer than everything else.
+//! `nearq bench` and `nearq sim`: this program replaces itself by another program, `nearq-bench`, with the same arguments. `nearq-bench` is
+//! separate because building it takes longer than building everything else.
 //!
 //! `nearq-bench` is searched for beside this program, then in the folders of PATH. If `cargo run` started this program from cargo's target
 //! directory, cargo first builds `nearq-bench`, in the same profile and target directory. So it exists in a fresh checkout, and is never
@@ -23,7 +23,7 @@ use crate::output::{self, Failure};
 
 /// The program.
 const EXPERIMENTS: &str = "nearq-bench";
-/// Its commands, by the first argument.
+/// The commands of `nearq-bench`: the first argument selects one.
 const COMMANDS: [&str; 2] = ["bench", "sim"];
 /// A file that cargo creates in each target directory.
 const TAG: &str = "CACHEDIR.TAG";
@@ -81,10 +81,10 @@ struct Build {
 }
 
 impl Build {
-    /// What the environment from `cargo run` says, if `cargo run` started this program.
+    /// The information that `cargo run` puts into the environment, if `cargo run` started this program.
     fn of(executable: &Path, variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let cargo = variable("CARGO")?;
-        // `cargo run` of another package, whose target directory is not ours, sets it too.
+        // `cargo run` of another package, whose target directory is not ours, sets the variable too.
         if variable("CARGO_MANIFEST_DIR")? != env!("CARGO_MANIFEST_DIR") {
             return None;
         }
@@ -114,7 +114,7 @@ impl Build {
         command
     }
 
-    /// Builds it. Prints nothing if there is nothing to do.
+    /// Builds `nearq-bench`. Prints nothing if there is nothing to do.
     fn run(&self) -> Result<(), Failure> {
         let failed = |why: &dyn std::fmt::Display| {
             Failure::run(format!("{EXPERIMENTS} is not built: {why}"))
@@ -127,7 +127,7 @@ impl Build {
             .spawn()
             .map_err(|error| failed(&format!("{}: {error}", self.cargo.display())))?;
         let stderr = cargo.stderr.take().expect("it is piped");
-        // Reading stops at a line that cannot be read; the exit status says how cargo ended.
+        // Stop at a line that cannot be read: the exit status says how cargo ended.
         relay(BufReader::new(stderr).lines().map_while(Result::ok), &mut io::stderr());
         let status = cargo.wait().map_err(|error| failed(&error))?;
         if status.success() { Ok(()) } else { Err(failed(&format!("`cargo build`: {status}"))) }
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A folder of its own, removed at the end.
+    /// A temporary folder for one test, removed when dropped.
     struct Folder(PathBuf);
 
     impl Folder {

@@ -1,7 +1,7 @@
 //! `nearq get`: the settings as configured, and as they are in effect.
 //!
-//! One word after the process is a queue's name or a key of the process. It is a queue if there is one of that name; with `--process` it is
-//! always a key.
+//! A single word after the process is a queue's name or a key of the process. It is taken as a queue if a queue of that name exists; with
+//! `--process` it is always a key.
 
 use clap::Args;
 use nearq_command::screen::{Side, columns, plain};

@@ -342,7 +342,7 @@ mod tests {
         };
         let text = text(&nodes, &survey, false, 80);
         assert!(text.starts_with("This machine has one node"), "{text}");
-        // A `nearq run` may be running all the same, but keeps none.
+        // A `nearq run` may be running nevertheless, but on one node it keeps no homes.
         assert!(text.contains("no `nearq run` is keeping homes now; on one node"), "{text}");
     }
 }

@@ -179,7 +179,7 @@ fn code(name: &str) -> String {
     }
 }
 
-/// A name without such a remark.
+/// A name without the remark in parentheses.
 fn code_name(name: &str) -> &str {
     name.split_once(" (").map_or(name, |(name, _)| name)
 }

@@ -46,7 +46,7 @@ pub(crate) fn json_to(
 /// library opens in its place.
 ///
 /// # Errors
-/// It is closed.
+/// Standard output is closed.
 pub(crate) fn open() -> Result<(), Failure> {
     Patient::stdout().map(drop).map_err(|error| {
         Failure::run(format!(

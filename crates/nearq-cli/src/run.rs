@@ -356,7 +356,7 @@ fn preview(
         }
         line.push(b'\n');
         printed = out.write_all(&line);
-        // Nothing reads it any more, or it cannot be written.
+        // Stop if standard output has no reader any more, or cannot be written.
         if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     match printed.and_then(|()| out.flush()) {

@@ -4,8 +4,8 @@
 //!   the process ──► reader (a thread) ──► messages, at most MOST_UNREAD ──► session: names, lines or file, counts
 //!   a signal    ──► signals (a thread) ──────┘
 //! ```
-//! The thread that waits for messages also enforces the time limit. If the session is too slow, the reader waits; then the process's buffer
-//! fills up, and the process drops events and counts them. So nothing grows here.
+//! The thread that waits for messages also enforces the time limit. If the session is too slow, the reader waits. Then the process's buffer
+//! fills up, and the process drops events and counts them. So memory use does not grow here.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 

@@ -1,4 +1,4 @@
-//! `nearq tune`: tries the scopes that make sense on a live queue, measures each, and reports which is best, or that none is.
+//! `nearq tune`: tries the scopes that make sense on a live queue, measures each, and reports which scope is best, or that none is better.
 //!
 //! ```text
 //!   plan: what differs here ─► rounds, each in random order: trial: set, settle, measure ─► verdict ─► report
@@ -109,7 +109,7 @@ pub(crate) struct Options {
     seed: Option<u64>,
 }
 
-/// The parameters, before the first measurement.
+/// The parameters, as settled before the first measurement.
 #[derive(Debug)]
 struct Settled {
     goal: Goal,
@@ -260,7 +260,7 @@ fn ended(pid: u32, queue: u64, before: &BTreeMap<String, String>, stop: &Stop) -
     Failure::run(match await_configured(pid, queue, &expected) {
         Ok(()) if expected != *before => format!("{stop}; the queue now has {}", words(&expected)),
         Ok(()) => format!("{stop}; restored: {}", words(before)),
-        // The process may no longer answer, which is why the command ended.
+        // The command may have ended because the process no longer answers.
         Err(failure) if failure.to_string() == stop.to_string() => {
             format!("{stop}; it is not known whether the previous settings were restored")
         }

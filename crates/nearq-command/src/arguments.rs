@@ -9,7 +9,7 @@ use crate::{Failure, laid_out, output};
 /// The arguments of this process.
 ///
 /// # Errors
-/// They are invalid, or ask for help; pass the error to [`refused`].
+/// The arguments are invalid, or ask for help; pass the error to [`refused`].
 pub fn parsed<T: clap::CommandFactory + clap::FromArgMatches>() -> Result<T, clap::Error> {
     let matches = laid_out(T::command()).try_get_matches()?;
     T::from_arg_matches(&matches)
@@ -67,7 +67,7 @@ fn not_utf8() -> String {
 /// Parses a number of seconds within bounds, as an argument.
 ///
 /// # Errors
-/// It is not a number, or out of bounds.
+/// The text is not a number, or the number is out of bounds.
 pub fn seconds(text: &str, [least, most]: [f64; 2]) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number
@@ -75,7 +75,7 @@ pub fn seconds(text: &str, [least, most]: [f64; 2]) -> Result<Duration, String> 
         .ok_or_else(|| format!("give a number of seconds from {least} to {most}"))
 }
 
-/// The command that the arguments name, as far as they name one: `nearq bench scopes`.
+/// The command that the arguments name, up to the last word that names a command: `nearq bench scopes`.
 fn named_by(command: &clap::Command, arguments: impl IntoIterator<Item = String>) -> String {
     let mut command = command;
     let mut words = vec![command.get_name().to_owned()];

@@ -1,7 +1,8 @@
 //! Metrics as text: OpenMetrics, as it is generated, or the older format of Prometheus, converted from it.
 //!
-//! Tools that read files (node exporter's folder, the Pushgateway, `promtool check metrics`) know only the older one. For what is used here
-//! the differences are: a counter's family is named with `_total`, an info is a gauge, and there are no units and no end mark.
+//! Tools that read files (node exporter's folder, the Pushgateway, `promtool check metrics`) know only the older format. For the metrics
+//! used here, the older format differs as follows: a counter's family is named with `_total`, an info is a gauge, and there are no units
+//! and no end mark.
 
 use std::fmt::{self, Write as _};
 use std::mem;

@@ -26,7 +26,7 @@ impl Failure {
         Self::with_status(INPUT, text)
     }
 
-    /// It was started and failed.
+    /// The work was started and failed.
     pub fn run(text: impl Display) -> Self {
         Self::with_status(RUN, text)
     }

@@ -1,8 +1,8 @@
 //! Writes files either completely or not at all.
 //!
 //! The text is written to a file of another name in the same folder, which is then renamed. Anything but an ordinary file (a device, a
-//! pipe) is written directly. So is an open descriptor of this process (`/dev/stdout`, `/dev/fd/3`), whatever it leads to: the shell that
-//! opened it, and other output to it, would not see a file that replaces it.
+//! pipe) is written directly. An open descriptor of this process (`/dev/stdout`, `/dev/fd/3`) is written directly too, whatever it leads
+//! to: a replacement of that file would not be seen by the shell that opened it, or by other output to it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -20,11 +20,11 @@ pub fn refusal(option: &str, path: &Path, error: &io::Error) -> String {
     )
 }
 
-/// Checks whether the file could be written, without changing anything. For anything but an ordinary file this shows only when it is
-/// written: a reader of a pipe that is opened and closed has seen its end.
+/// Checks whether the file could be written, without changing anything. For anything but an ordinary file, an error shows only when the
+/// file is written: if a pipe were opened and closed for the check, its reader would see the end of the pipe.
 ///
 /// # Errors
-/// It could not be written.
+/// The file could not be written.
 pub fn probe(path: &Path) -> io::Result<()> {
     match Destination::of(path)? {
         Destination::Itself | Destination::Descriptor(_) => Ok(()),
@@ -32,15 +32,15 @@ pub fn probe(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether it is an ordinary file, or will be one, so that seeking is possible.
+/// Whether the path leads to an ordinary file, or will lead to one, so that seeking is possible.
 ///
 /// # Errors
-/// It could not be written.
+/// The file could not be written.
 pub fn is_ordinary(path: &Path) -> io::Result<bool> {
     Ok(matches!(Destination::of(path)?, Destination::Name { .. }))
 }
 
-/// If two of these files, each with the option that names it, are the same: the message about that.
+/// The message if two of these files, each given with the option that names it, are the same file.
 pub fn named_twice(files: &[(&str, &Path)]) -> Option<String> {
     let destination = |path: &Path| match Destination::of(path) {
         Ok(Destination::Name { name, .. }) => Some(name),
@@ -61,7 +61,8 @@ pub fn named_twice(files: &[(&str, &Path)]) -> Option<String> {
 /// Writes the file.
 ///
 /// # Errors
-/// It cannot be written; then it is as it was before, or does not exist. Anything but an ordinary file may have received a part.
+/// The file cannot be written. An ordinary file is then unchanged, or still does not exist; any other file may have received a part of the
+/// text.
 pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     begin(path, text).map(drop)
 }
@@ -69,13 +70,13 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 /// Writes the file as [`write()`] does, and returns it, so that the caller can append to it.
 ///
 /// # Errors
-/// As of [`write()`].
+/// The same as of [`write()`].
 pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
     let written_on = |mut file: File| file.write_all(text).map(|()| file);
     match Destination::of(path)? {
         Destination::Itself => written_on(OpenOptions::new().write(true).open(path)?),
         Destination::Descriptor(number) => {
-            // SAFETY: a file was found at this number. If the number belongs to another file by now, that one is written instead, as a
+            // SAFETY: a file was found at this number. If the number belongs to another file by now, that file is written instead, as a
             // shell would do.
             let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
             written_on(descriptor.try_clone_to_owned()?.into())

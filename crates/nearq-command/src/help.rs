@@ -26,7 +26,7 @@ pub fn laid_out(command: Command) -> Command {
     for_width(command, size.or_else(columns).unwrap_or(ELSEWHERE))
 }
 
-/// The same for a width of `width` columns.
+/// The command and all its subcommands, with legends wrapped to `width` columns.
 #[must_use]
 pub fn for_width(command: Command, width: usize) -> Command {
     let mut command = command.term_width(width);
@@ -70,7 +70,7 @@ impl Item {
         self.words.extend(text.split_whitespace().map(String::from));
     }
 
-    /// Whether the line continues it.
+    /// Whether the line continues this part.
     fn takes(&self, line: &str) -> bool {
         let text = line.trim_start();
         self.goes_on == Some(line.len() - text.len()) && gap(text).is_none()

@@ -14,7 +14,7 @@ pub fn flat(text: &str) -> String {
     plain(text.replace(['\n', '\r', '\t'], " ").trim_end())
 }
 
-/// Prints one line about progress to standard error, prefixed with the command's name. It need not be read.
+/// Prints one line about progress to standard error, prefixed with the command's name. It is not an error if nothing reads the line.
 pub fn print_message(command: &str, line: impl Display) {
     Patient::write_stderr(&format!("{command}: {}\n", flat(&line.to_string())));
 }
@@ -30,7 +30,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// Prints JSON.
 ///
 /// # Errors
-/// As of [`print()`].
+/// The same as of [`print()`].
 pub fn print_json(json: &str) -> Result<(), Failure> {
     print(&escaped_json(json))
 }
@@ -38,7 +38,7 @@ pub fn print_json(json: &str) -> Result<(), Failure> {
 /// Prints to standard output; returns whether there is still a reader.
 ///
 /// # Errors
-/// As of [`print()`].
+/// The same as of [`print()`].
 pub fn try_print(text: &str) -> Result<bool, Failure> {
     write_to(Patient::stdout(), page(text).as_bytes())
 }
@@ -51,11 +51,11 @@ pub fn print_aside(text: &str) {
 /// Prints a page over the previous one if the terminal can do that; otherwise after it. Returns whether there is still a reader.
 ///
 /// # Errors
-/// As of [`print()`].
+/// The same as of [`print()`].
 pub fn redraw(text: &str) -> Result<bool, Failure> {
     let mut text = page(text);
     if crate::screen::is_steered(&io::stdout()) {
-        // Cursor home, clear each line to its end, then everything below.
+        // Move the cursor home, clear each line to its end, then clear everything below.
         text = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")).into();
     }
     write_to(Patient::stdout(), text.as_bytes())

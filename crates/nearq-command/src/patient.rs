@@ -1,8 +1,8 @@
 //! Standard output and standard error, written completely even if they are non-blocking.
 //!
 //! A program that shares the descriptor (`ssh`, an event loop, an earlier job) may have made it non-blocking (`O_NONBLOCK`). Then the rest
-//! of a long text is refused as soon as a pipe is full, and the standard library treats that as an error. It also hides that a descriptor
-//! cannot be written at all: if one is closed (`>&-`), it opens `/dev/null` in its place before `main`.
+//! of a long text is refused as soon as a pipe is full, and the standard library treats that as an error. The standard library also hides
+//! that a descriptor is closed (`>&-`): before `main` it opens `/dev/null` in its place.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Called by the loader, and therefore before the standard library opens anything.
-// SAFETY: the section has pointers to functions of this type, and this one needs nothing that is initialised later.
+// SAFETY: the section has pointers to functions of this type, and this function needs nothing that is initialised later.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CHECK_STDOUT: extern "C" fn() = {
@@ -37,7 +37,7 @@ impl Patient {
     /// The same open file as this descriptor.
     ///
     /// # Errors
-    /// It is closed, or no descriptor is available.
+    /// The descriptor is closed, or no further descriptor is available.
     pub fn of(descriptor: &impl AsFd) -> io::Result<Self> {
         let descriptor: BorrowedFd<'_> = descriptor.as_fd();
         Ok(Self(descriptor.try_clone_to_owned()?.into()))
@@ -46,7 +46,7 @@ impl Patient {
     /// Standard output.
     ///
     /// # Errors
-    /// As of [`Patient::of`].
+    /// The same as of [`Patient::of`].
     pub fn stdout() -> io::Result<Self> {
         // Relaxed: written before this thread began.
         if CLOSED.load(Ordering::Relaxed) {

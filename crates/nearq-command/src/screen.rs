@@ -50,7 +50,7 @@ pub fn pad(text: &str, columns: usize, side: Side) -> String {
     }
 }
 
-/// A text, or a dash where there is none.
+/// A text, or a dash if there is none.
 pub fn or_dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
 }
@@ -112,7 +112,7 @@ pub fn wrapped(
     text
 }
 
-/// The text in at most `width` columns: if it is longer, its end, after a mark, because names differ in their ends.
+/// The text in at most `width` columns. Of a longer text the end is kept, after a mark, because names differ in their ends.
 pub fn tail(text: &str, columns: usize, mark: char) -> String {
     if text.width() <= columns {
         return text.to_owned();

@@ -1,7 +1,7 @@
-//! Signals as messages: a command that waits for something else receives them where it waits, and ends in an orderly way.
+//! Signals as messages: a command that waits on a channel for other messages also receives signals there, and ends in an orderly way.
 //!
-//! The first of SIGINT, SIGTERM and SIGHUP is such a message. The second one ends the command at once, as it would without this module, so
-//! that a user need not wait. A signal that was ignored when the command started (`nohup`, a job in the background) stays ignored.
+//! The first SIGINT, SIGTERM or SIGHUP becomes such a message. The second signal ends the command at once, as it would without this module,
+//! so that a user need not wait. A signal that was ignored when the command started (`nohup`, a job in the background) stays ignored.
 
 use std::fs;
 use std::io;

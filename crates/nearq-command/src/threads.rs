@@ -7,7 +7,7 @@ use crate::Failure;
 /// Starts a thread that is never joined.
 ///
 /// # Errors
-/// The system refuses it.
+/// The system refuses the thread.
 pub fn start(name: &str, main: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     let started = thread::Builder::new().name(name.into()).spawn(main);
     started.map(drop).map_err(|error| {

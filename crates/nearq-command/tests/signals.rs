@@ -1,5 +1,5 @@
-//! The first signal is received, the second one ends the program, and an ignored one stays ignored. Each case runs in a separate process,
-//! which is this program again: signal handling applies to the whole process, and signals end it.
+//! The first signal is received, the second signal ends the program, and an ignored signal stays ignored. Each case runs in a separate
+//! process, which is this program again: signal handling applies to the whole process, and signals end it.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};

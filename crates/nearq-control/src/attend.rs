@@ -1,8 +1,9 @@
-//! How the server starts in a program that uses nearq and never calls the server: with the first worker of the process-wide runtime.
+//! How the server starts in a program that uses nearq but never calls the server: it starts with the first worker of the process-wide
+//! runtime.
 //!
-//! The runtime knows nothing about this crate, and the program calls nothing in it. So a function that the system's loader calls before
-//! `main` gives the runtime an address, which each of its workers calls when it begins ([`nearq_core::attend_default`]). A program that
-//! never starts a worker has no server; the child of a fork gets one with its own first worker.
+//! The runtime does not depend on this crate, and the program calls nothing in this crate. So a function that the system's loader calls
+//! before `main` gives the runtime an address, which each of its workers calls when it begins ([`nearq_core::attend_default`]). A program
+//! that never starts a worker has no server; the child of a fork gets one with its own first worker.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -14,12 +15,12 @@ use crate::protocol::Access;
 use crate::runtime::RuntimeTarget;
 use crate::server::{self, Options};
 
-/// What the program allows.
+/// The access that the program allows.
 static ALLOWED: AtomicU8 = AtomicU8::new(Access::Read as u8);
 
 #[used]
-// SAFETY: the section is a list of functions with this signature, which the loader calls before `main`; this one needs nothing that is not
-// there by then.
+// SAFETY: the section is a list of functions with this signature, which the loader calls before `main`; this function needs nothing that is
+// not initialised by then.
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
@@ -27,7 +28,7 @@ extern "C" fn before_main() {
     nearq_core::attend_default(attend);
 }
 
-/// What each worker calls.
+/// The function that each worker calls.
 fn attend() {
     // Relaxed: a number; it is set before the first worker is started.
     let access = match ALLOWED.load(Ordering::Relaxed) {
@@ -45,8 +46,8 @@ fn target() -> Box<dyn ControlTarget> {
     Box::new(RuntimeTarget::new(runtime.clone()))
 }
 
-/// A worker has started the thread. It belongs to no pod and is no more urgent than the program itself; if that is refused, it stays as it
-/// was started.
+/// A worker has started the thread. The thread belongs to no pod and is no more urgent than the program itself. If the system refuses a
+/// change to that, the thread stays as it was started.
 fn reset_thread_placement(runtime: &Runtime) {
     let thread = Linux::current_thread();
     let _ = Linux::set_affinity(thread, &runtime.allowed_cpus());

@@ -1,4 +1,4 @@
-//! Asking a process: one connection, one call after the other.
+//! A client that queries a process: one connection, one call after the other.
 
 mod wire;
 
@@ -24,16 +24,16 @@ const LONGEST_REASON: usize = 512;
 /// Why a call has no answer.
 #[non_exhaustive]
 pub enum ClientError {
-    /// The process refused it, and says why.
+    /// The process refused the call, and says why.
     Refused(Refusal),
-    /// The process refused it by an error of varlink's own: its name and parameters.
+    /// The process refused the call with an error that varlink itself defines: its name and parameters.
     Protocol(String),
     /// The answer is longer than the client reads for this call.
     TooLong {
-        /// Bytes that are read.
+        /// The number of bytes that the client reads.
         most: usize,
     },
-    /// What came is not a valid answer, for this reason.
+    /// The received message is not a valid answer, for this reason.
     Garbled(String),
     /// The connection failed.
     Io(io::Error),
@@ -90,7 +90,7 @@ struct Call<'a, R> {
 
 #[derive(Deserialize)]
 struct Answer<'a> {
-    /// Parsed only once their type is known: a batch of events is parsed straight into the events.
+    /// The parameters are parsed only once their type is known: a batch of events is parsed straight into the events.
     #[serde(borrow, default)]
     parameters: Option<&'a RawValue>,
     #[serde(default)]
@@ -101,13 +101,13 @@ struct Answer<'a> {
 
 /// A connection to a process.
 ///
-/// Whatever the process does, a call takes no longer than the patience that was set, and no more is read than an answer to that call may
-/// have ([`Request::LONGEST_REPLY`]). After a call that failed this way, the connection is no longer usable.
+/// Whatever the process does, a call takes no longer than the patience that was set, and the client reads no more than the longest valid
+/// answer to that call ([`Request::LONGEST_REPLY`]). After a call that failed this way, the connection is no longer usable.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<Wire>,
     patience: Duration,
-    /// A call has failed: what is read next need not be the answer to the next call.
+    /// Whether a call has failed: then the next message need not be the answer to the next call.
     failed: bool,
 }
 
@@ -115,15 +115,15 @@ impl Client {
     /// Connects to a process, which may be in a container.
     ///
     /// # Errors
-    /// There is no such process, it is another user's, or it does not listen.
+    /// There is no such process, it belongs to another user, or it does not listen.
     pub fn connect(pid: u32) -> Result<Self, ConnectError> {
         Self::connect_within(pid, PATIENCE)
     }
 
-    /// Likewise; neither connecting nor any later answer takes longer than `patience`.
+    /// Connects as [`connect`](Self::connect) does; neither connecting nor any later answer takes longer than `patience`.
     ///
     /// # Errors
-    /// As of [`connect`](Self::connect), or the process accepts no connection for that long.
+    /// The same as of [`connect`](Self::connect), or the process accepts no connection for that long.
     pub fn connect_within(pid: u32, patience: Duration) -> Result<Self, ConnectError> {
         let (stream, socket) = find::connect(pid, Instant::now() + patience)?;
         let client = Self::over(stream);
@@ -149,7 +149,7 @@ impl Client {
         Ok(Client { stream: BufReader::new(Wire::new(stream)?), patience: PATIENCE, failed: false })
     }
 
-    /// Waits no longer than that for each whole answer, from the first byte of the call on; [`PATIENCE`] unless this is called.
+    /// Sets how long to wait for each whole answer, from the first byte of the call on; [`PATIENCE`] unless this is called.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -164,8 +164,8 @@ impl Client {
         Ok(reply)
     }
 
-    /// Calls for many answers. Nothing else can be asked over this connection afterwards. The first answer must arrive in time, as
-    /// always. Later ones come when there is something to report, and each then has the same time.
+    /// Makes a call that has many answers. No other call can be made over this connection afterwards. The first answer must arrive in time,
+    /// as always. Later answers begin when there is something to report, and each must then arrive within the same time.
     ///
     /// # Errors
     /// The connection fails. A refusal by the process comes as the first answer.
@@ -196,7 +196,7 @@ impl Client {
         })
     }
 
-    /// Why the process has closed the connection, if it has said so.
+    /// Why the process has closed the connection, if it has sent a reason.
     fn closing_refusal(&mut self) -> Option<ClientError> {
         match self.receive::<serde::de::IgnoredAny>(LONGEST_REFUSAL) {
             Err(refusal @ (ClientError::Refused(_) | ClientError::Protocol(_))) => Some(refusal),
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Waits for as long as it takes until something comes.
+    /// Waits without a time limit until something arrives.
     fn wait(&mut self) -> io::Result<()> {
         self.stream.get_mut().deadline = None;
         self.stream.fill_buf()?;
@@ -236,7 +236,7 @@ impl Client {
     }
 }
 
-/// What a message says: a reply, and whether more follow.
+/// Parses a message: a reply, and whether more follow.
 fn parse_reply<T: serde::de::DeserializeOwned>(
     bytes: &[u8],
     longest: usize,
@@ -254,7 +254,7 @@ fn parse_reply<T: serde::de::DeserializeOwned>(
     }
 }
 
-/// The beginning of a text from elsewhere.
+/// The beginning of a text that another process sent.
 fn shortened(mut text: String) -> String {
     if text.len() > LONGEST_REASON {
         text.truncate(text.floor_char_boundary(LONGEST_REASON));
@@ -263,7 +263,7 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// The error that a name and parameters stand for.
+/// The error with this name and these parameters.
 fn refusal(name: &str, parameters: &str) -> ClientError {
     let known = || {
         let name = name.strip_prefix(INTERFACE)?.strip_prefix('.')?;

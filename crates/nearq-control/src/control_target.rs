@@ -1,5 +1,4 @@
-//! What a server needs from the thing that it answers for. The server knows which callers may ask; the target knows
-//! the answers.
+//! What a server needs from the target that it answers for. The server decides which callers may ask; the target provides the answers.
 
 use std::collections::BTreeMap;
 
@@ -9,34 +8,34 @@ use crate::protocol::{Dump, GetDump, Process, Refusal, Settings, Statistics, Tra
 ///
 /// None of the calls waits for a worker or for an item.
 pub trait ControlTarget: Send {
-    /// Which process it is. The server says what each caller may do.
+    /// Identifies the process. The server adds what each caller may do.
     fn process(&self) -> Process;
 
-    /// Times items from now on, or no longer.
+    /// Starts or stops timing items.
     ///
     /// # Errors
-    /// There are no items here.
+    /// The target has no items.
     fn time_items(&mut self, on: bool) -> Result<(), Refusal>;
 
-    /// What has happened. The server adds the CPU time of the thread that answers.
+    /// Counts what has happened on each queue. The server adds the CPU time of the thread that answers.
     ///
     /// # Errors
-    /// There are no queues here.
+    /// The target has no queues.
     fn statistics(&self) -> Result<Statistics, Refusal>;
 
     /// A snapshot of everything that can be inspected.
     ///
     /// # Errors
-    /// There is nothing of that here.
+    /// The target has nothing that was asked for.
     fn dump(&self, wanted: &GetDump) -> Result<Dump, Refusal>;
 
-    /// What is set: for all queues and the process, or for one queue.
+    /// The settings of all queues and the process, or of one queue.
     ///
     /// # Errors
     /// There is no such queue.
     fn settings(&self, queue: Option<&str>) -> Result<Settings, Refusal>;
 
-    /// Changes settings of a queue or of the process, and returns what is set then: all of them, or, if one is refused, none.
+    /// Changes settings of a queue or of the process, and returns the settings afterwards. If one change is refused, none is made.
     ///
     /// # Errors
     /// There is no such queue or key, or a value is not possible.
@@ -55,6 +54,6 @@ pub trait ControlTarget: Send {
 
 /// A trace that is under way.
 pub trait Tracing: Send {
-    /// What has happened since the last call, at most `most` events.
+    /// The events since the last call, at most `most`.
     fn take(&mut self, most: usize) -> TraceBatch;
 }

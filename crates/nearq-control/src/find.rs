@@ -1,11 +1,12 @@
 //! Finding the processes that can be inspected, and connecting to one.
 //!
-//! A socket's name is the number by which its process knows itself. The kernel is asked which process really listens there. So a file
-//! that a killed process left, a number that has been reused since, and a process of a container that shares our directory are never
-//! mistaken for the process that was asked for.
+//! A socket's name is the number by which its process knows itself. The kernel is asked which process really listens there. So the
+//! requested process is never confused with a file that a killed process left, a process whose number was reused, or a process of a
+//! container that shares our directory.
 //!
-//! A process may have other variables than the caller, or live in a container with directories of its own. So its directories are searched
-//! as it sees them: by the variables that it was started with, below its own root (`/proc/PID/root`).
+//! A process may have other environment variables than the caller, or run in a container with directories of its own. So its directories
+//! are searched as the process itself sees them: according to the variables that it was started with, below its own root
+//! (`/proc/PID/root`).
 
 mod process;
 pub(crate) mod reach;
@@ -24,7 +25,7 @@ use crate::socket::{self, Directory};
 use process::Process;
 use reach::SocketDirectory;
 
-/// Most names that are read in one directory.
+/// The most names that are read in one directory.
 const MOST_NAMES: usize = 1 << 16;
 
 /// A process that can be inspected.
@@ -47,14 +48,14 @@ pub enum ConnectError {
         /// The number that was asked for.
         pid: u32,
     },
-    /// It is another user's.
+    /// The process belongs to another user.
     NotYours {
         /// The process.
         pid: u32,
         /// The user that it belongs to.
         user: u32,
     },
-    /// It has no socket.
+    /// The process has no socket.
     NoSocket {
         /// The process.
         pid: u32,
@@ -67,16 +68,16 @@ pub enum ConnectError {
     NoDescriptors {
         /// The process.
         pid: u32,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It has one, and cannot be reached.
+    /// The process has a socket, but cannot be reached.
     Unreachable {
         /// The process.
         pid: u32,
         /// The socket.
         socket: PathBuf,
-        /// Why not.
+        /// Why it cannot be reached.
         error: std::io::Error,
     },
 }
@@ -137,10 +138,10 @@ impl std::error::Error for ConnectError {
     }
 }
 
-/// Where a process's socket may be.
+/// A place where a process's socket may be.
 #[derive(Debug, PartialEq, Eq)]
 struct Candidate {
-    /// Below that root; as the caller sees it without one.
+    /// The root below which the path lies; without one, the path is as the caller sees it.
     root: Option<PathBuf>,
     directory: PathBuf,
     name: String,
@@ -156,7 +157,7 @@ impl Candidate {
         path.join(&self.name)
     }
 
-    /// The directory, if it belongs to that user, or to root, which may become any user.
+    /// Opens the directory if it belongs to that user or to root, which may become any user.
     fn open(&self, user: u32) -> io::Result<SocketDirectory> {
         let directory =
             SocketDirectory::open(self.root.as_deref(), &self.directory).and_then(|directory| {
@@ -168,13 +169,13 @@ impl Candidate {
                     directory.owner
                 )))
             });
-        // The caller's directory need not be the process's: what is wrong with it need not be reported.
+        // The caller's directory need not be the process's: so an error of it need not be reported.
         if self.root.is_none() { directory.map_err(|_| Errno::NOENT.into()) } else { directory }
     }
 }
 
-/// The processes that can be inspected: the caller's own, or, if the caller is root, those of all users; by number. Removes sockets of
-/// processes that are gone from the caller's directories.
+/// The processes that can be inspected: the caller's own, or, if the caller is root, those of all users; ordered by number. Removes sockets
+/// of processes that are gone from the caller's directories.
 ///
 /// # Errors
 /// The caller has too few file descriptors left to search.
@@ -212,7 +213,7 @@ pub fn processes() -> io::Result<Vec<Found>> {
     Ok(found.into_values().collect())
 }
 
-/// Whether there are descriptors to search with. Without them, each process would seem not to exist, or not to listen.
+/// Whether enough descriptors are left for a search. Without them, each process would seem not to exist, or not to listen.
 fn can_open() -> io::Result<()> {
     const NEEDED: usize = 12;
     let mut open = Vec::with_capacity(NEEDED);
@@ -222,7 +223,7 @@ fn can_open() -> io::Result<()> {
     Ok(())
 }
 
-/// The process that listens on a socket, if it is the wanted one.
+/// The process that listens on a socket, if it is the wanted process.
 fn listening(
     directory: &SocketDirectory,
     name: &str,
@@ -235,7 +236,7 @@ fn listening(
             let (peer, process) = socket.listener(&stream)?;
             (peer.pid, process.user)
         }
-        // A process is there, but too busy to identify itself: it is the one that the name says, if the directory is its user's.
+        // A process listens, but is too busy to identify itself. It is the process that the name says if the directory belongs to its user.
         Err(Errno::AGAIN) => {
             let pid = wanted.or_else(|| name.parse().ok())?;
             (pid, Process::of(pid)?.user)
@@ -247,9 +248,9 @@ fn listening(
     (is_wanted && is_its_own).then_some(Found { pid, user, socket: path })
 }
 
-/// Connects to a process, and says where.
+/// Connects to a process, and returns where it listens.
 pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBuf), ConnectError> {
-    // Checked only if the answer would be no: only that must be certain.
+    // Checked only before a negative answer: only a negative answer must be certain.
     let unless_blind = |answer| match can_open() {
         Ok(()) => answer,
         Err(error) => ConnectError::NoDescriptors { pid, error },
@@ -333,7 +334,7 @@ fn children(path: &str) -> Vec<PathBuf> {
 }
 
 /// The numbers that name something in a directory. If it is the caller's, sockets of processes that are gone are removed first. Another
-/// user's directory is read if the caller is root or the directory is open.
+/// user's directory is read only if the caller is root or the directory is open to all.
 fn names(directory: &SocketDirectory, path: &Path) -> Vec<String> {
     if directory.owner == geteuid().as_raw()
         && let Ok(directory) = Directory::open(path)
@@ -343,7 +344,7 @@ fn names(directory: &SocketDirectory, path: &Path) -> Vec<String> {
     directory.names(MOST_NAMES).into_iter().filter(|name| name.parse::<u32>().is_ok()).collect()
 }
 
-/// Where a process has its socket by its own variables and below its own root.
+/// The places in which a process may have its socket, according to its own variables and below its own root.
 fn elsewhere(process: &Process) -> Vec<Candidate> {
     let [runtime, tmp] = process.variables(["XDG_RUNTIME_DIR", "TMPDIR"]);
     let mut candidates = Vec::new();

@@ -1,6 +1,6 @@
 //! The protocol and server through which a live process is inspected and tuned.
 //!
-//! A process listens on a Unix socket of its own; the command `nearq`, or any program that speaks varlink, asks.
+//! A process listens on a Unix socket of its own. The command `nearq`, or any program that speaks varlink, connects and makes calls.
 //!
 //! ```text
 //!   client ──► socket ──► server: access, limits, rates ──► target: what can be inspected and set
@@ -23,7 +23,7 @@
 //! | `attend` | how the server starts in a program that never calls it |
 //! | `values` | values as text: what `set` takes and `get` shows |
 
-// A program of Linux: sockets, a thread that blocks on them, the clock and files of the process.
+// This crate is for Linux: it uses sockets, a thread that blocks on them, the clock, and files of the process.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[cfg(feature = "runtime")]

@@ -1,9 +1,9 @@
-//! The mutexes of this process: what can be seen of them and set.
+//! The mutexes of this process: their state, and their settings.
 //!
-//! Parts for a target that has more to say ([`settings`], [`Changes`], [`dump`]), and [`LocksOnly`], the whole target of a
-//! process without a runtime.
+//! This module has parts for a target that also has a runtime ([`settings`], [`Changes`], [`dump`]), and [`LocksOnly`], the complete target
+//! of a process without a runtime.
 //!
-//! Reading them takes no lock and makes no thread wait (`nearq_lock::Snapshot`).
+//! Reading the state takes no lock and makes no thread wait (`nearq_lock::Snapshot`).
 
 use std::collections::BTreeMap;
 
@@ -50,12 +50,12 @@ impl Key {
     }
 }
 
-/// The keys of what can be set, in the order of [`settings_table`].
+/// The keys of the settings, in the order of [`settings_table`].
 pub fn keys() -> impl Iterator<Item = &'static str> {
     LOCKS.iter().map(|(desc, _)| desc.key)
 }
 
-/// What is set for the mutexes of this process, in the order of [`settings_table`].
+/// The settings of the mutexes of this process, in the order of [`settings_table`].
 pub fn settings() -> Vec<Setting> {
     let now = nearq_lock::Settings::of_process();
     let setting = |(desc, key): &(SettingDesc, Key)| {
@@ -65,7 +65,7 @@ pub fn settings() -> Vec<Setting> {
     LOCKS.iter().map(setting).collect()
 }
 
-/// Changes of settings, gathered before any is made, so that all are made or none.
+/// Changes of settings, collected before any is made, so that either all are made or none.
 ///
 /// ```
 /// use nearq_control::locks::{self, Changes};
@@ -82,10 +82,10 @@ pub fn settings() -> Vec<Setting> {
 pub struct Changes(Vec<(Key, String)>);
 
 impl Changes {
-    /// Adds one; does nothing if the key is not one for mutexes. The last one for a key counts.
+    /// Adds a change; does nothing if the key is not a setting of mutexes. The last change of a key counts.
     ///
     /// # Errors
-    /// The value is not possible, and is not added; the others stay.
+    /// The value is not possible. It is not added; the other changes stay.
     pub fn add(&mut self, key: &str, value: &str) -> Option<Result<(), Refusal>> {
         let (_, setting) = settings_table::row(LOCKS, key)?;
         let tried = setting.set(&mut nearq_lock::Settings::default(), value);
@@ -93,7 +93,7 @@ impl Changes {
         Some(tried.map(|()| self.0.push((*setting, value.to_owned()))).map_err(refuse))
     }
 
-    /// Makes them, all at once. Mutexes that threads wait for follow as soon as the queues that they have are empty.
+    /// Makes all changes at once. Mutexes that threads wait for follow as soon as their present queues are empty.
     pub fn apply(self) {
         if self.0.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl Changes {
     }
 }
 
-/// What is known of all mutexes of this process together, and of those that have queues by cache now.
+/// What is known about all mutexes of this process together, and about each mutex that has queues by cache now.
 pub fn dump() -> Locks {
     let settings = nearq_lock::Settings::of_process();
     let counts = Statistics::of_process();
@@ -135,14 +135,14 @@ pub fn dump() -> Locks {
     }
 }
 
-/// The target of a process without a runtime: its mutexes are all that there is to inspect.
+/// The target of a process without a runtime: only its mutexes can be inspected.
 #[derive(Debug)]
 pub struct LocksOnly {
     since: Instant,
 }
 
 impl LocksOnly {
-    /// The mutexes of this process, which can be asked about from now on.
+    /// Makes a target for the mutexes of this process.
     pub fn new() -> Self {
         LocksOnly { since: Linux::now() }
     }
@@ -154,7 +154,7 @@ impl Default for LocksOnly {
     }
 }
 
-/// The answer to a call about a queue, or about something that queues have.
+/// The refusal of a call about a queue, or about something that only queues have.
 fn no_runtime() -> Refusal {
     Refusal::NotHere {
         why: "this process has no nearq runtime and therefore no workqueues: only its mutexes can be inspected (nearq dump PID --locks) \
@@ -176,7 +176,7 @@ impl ControlTarget for LocksOnly {
         Err(no_runtime())
     }
 
-    /// The mutexes and nothing else, if they are asked for.
+    /// Only the mutexes, if they are asked for.
     fn dump(&self, wanted: &GetDump) -> Result<Dump, Refusal> {
         if !wanted.locks {
             return Err(no_runtime());

@@ -32,12 +32,12 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// Where a [`Metrics`] collector takes the counts from, each time that it is scraped.
 ///
-/// Any function that returns them is a source.
+/// Any function that returns the counts is a source.
 pub trait Source: Send + Sync + 'static {
     /// Returns the counts of this moment.
     ///
     /// # Errors
-    /// They cannot be read; then nothing is exported.
+    /// The counts cannot be read; then nothing is exported.
     fn statistics(&self) -> Result<Statistics, Refusal>;
 }
 
@@ -76,7 +76,7 @@ impl<S: Source> Metrics<S> {
     }
 }
 
-/// A runtime of this process as a source of counts; see [`Metrics::of_runtime`].
+/// A source of counts that reads a runtime of this process; see [`Metrics::of_runtime`].
 #[cfg(feature = "runtime")]
 #[derive(Debug)]
 pub struct RuntimeSource(RuntimeTarget);
@@ -88,7 +88,7 @@ impl Source for RuntimeSource {
     }
 }
 
-/// The counts of a runtime now, for [`text`].
+/// The current counts of a runtime, for [`text`].
 ///
 /// ```
 /// # mod nearq { pub use {nearq_control::metrics, nearq_core::Runtime}; }
@@ -99,7 +99,7 @@ impl Source for RuntimeSource {
 /// ```
 #[cfg(feature = "runtime")]
 pub fn statistics(runtime: &Runtime) -> Statistics {
-    // A runtime always answers; see the target.
+    // The target of a runtime always answers.
     RuntimeTarget::new(runtime.clone()).statistics().unwrap_or_default()
 }
 
@@ -122,7 +122,7 @@ impl Metrics<RuntimeSource> {
     /// Makes a collector as [`of_runtime`](Self::of_runtime) does, and has items timed while it lives: at most 20,000 a second.
     ///
     /// # Errors
-    /// They cannot be timed.
+    /// Items cannot be timed.
     pub fn of_timed_runtime(runtime: &Runtime) -> Result<Self, Refusal> {
         let mut target = RuntimeTarget::new(runtime.clone());
         target.time_items(true)?;
@@ -158,7 +158,7 @@ fn encode_all(statistics: &Statistics, mut encoder: DescriptorEncoder<'_>) -> fm
     tables::POOL.iter().try_for_each(|metric| write(&mut encoder, metric, &pools))
 }
 
-/// Counts that are there already.
+/// Counts that were read earlier.
 #[derive(Debug)]
 struct Known(Statistics);
 
@@ -171,7 +171,7 @@ impl Collector for Known {
 /// Returns the counts as one complete text, with `# EOF` at its end. Each metric has `labels` besides its own.
 pub fn text(statistics: Statistics, labels: Vec<(&'static str, String)>) -> String {
     let mut text = String::new();
-    // A string takes all that is written into it.
+    // Writing to a string cannot fail.
     let _ = write_text(statistics, labels, &mut text);
     text
 }
@@ -180,7 +180,7 @@ pub fn text(statistics: Statistics, labels: Vec<(&'static str, String)>) -> Stri
 /// the process's answer.
 ///
 /// # Errors
-/// The writer's.
+/// An error of the writer.
 pub fn write_text(
     statistics: Statistics,
     labels: Vec<(&'static str, String)>,
@@ -213,7 +213,7 @@ fn pool_labels(pool: &PodStatistics) -> Labels {
     ]
 }
 
-/// What a queue is, as labels of a metric that is always 1.
+/// The properties of a queue, as labels of a metric that is always 1.
 fn write_info(encoder: &mut DescriptorEncoder<'_>, queues: &[QueueStatistics]) -> fmt::Result {
     if queues.is_empty() {
         return Ok(());
@@ -227,7 +227,7 @@ fn write_info(encoder: &mut DescriptorEncoder<'_>, queues: &[QueueStatistics]) -
     })
 }
 
-/// One metric, for everything that has it.
+/// One metric, for every object that has it.
 fn write<T>(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &Metric<T>,
@@ -246,7 +246,7 @@ fn write<T>(
     };
     let mut family = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
     for (labels, value) in values {
-        // With no label at all there would be empty braces.
+        // Without labels there would be empty braces.
         if labels.is_empty() {
             write_value(&mut family, metric.seconds, value)?;
         } else {

@@ -1,4 +1,4 @@
-//! What this process says about itself.
+//! The information that this process gives about itself.
 
 use std::fs;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::protocol::{Access, Process};
 /// Bytes of a command line that are reported.
 const LONGEST_COMMAND: usize = 256;
 
-/// This process, without queues; the server says what may be done to it. `since` is how long it has been answering.
+/// Describes this process, without queues; the server adds what a caller may do. `since` is the time since the server began to answer.
 pub(crate) fn this_process(since: Duration) -> Process {
     Process {
         pid: std::process::id(),

@@ -1,9 +1,9 @@
-//! The calls of the interface `nearq.control1` and their answers, as data: what goes over the socket.
+//! The calls of the interface `nearq.control1` and their answers, as data: the content of the messages on the socket.
 //!
-//! The framing is varlink's: one JSON object, ended by a zero byte, for each call and each answer. A call is
-//! `{"method": "nearq.control1.GetProcess", "parameters": {}}`, its answer `{"parameters": {"process": ...}}`, or
-//! `{"error": "nearq.control1.NoSuchQueue", "parameters": {...}}`. A call with `"more": true` has several answers, all but the last
-//! of which say `"continues": true`. Names of fields are the names in these types.
+//! The framing is that of varlink: each call and each answer is one JSON object, ended by a zero byte. A call is `{"method":
+//! "nearq.control1.GetProcess", "parameters": {}}`, its answer `{"parameters": {"process": ...}}`, or `{"error":
+//! "nearq.control1.NoSuchQueue", "parameters": {...}}`. A call with `"more": true` has several answers, all but the last of which say
+//! `"continues": true`. Names of fields are the names in these types.
 //!
 //! **Versions.** Fields may be added to answers, and optional ones to calls, within `nearq.control1`; a client ignores fields that
 //! it does not know. Any other change makes another interface, `nearq.control2`.
@@ -50,9 +50,9 @@ pub const LONGEST_REFUSAL: usize = 4 << 20;
 /// Queues or keys that a refusal names: it is one line.
 const MOST_NAMED: usize = 12;
 
-/// A call, and what is answered to it.
+/// A call, and the type of its answer.
 pub trait Request: Serialize {
-    /// The method's name, without the interface's.
+    /// The method's name, without the name of the interface.
     const METHOD: &'static str;
     /// The answer.
     type Reply: DeserializeOwned;
@@ -82,7 +82,7 @@ requests! {
     Trace -> TraceBatch, 8 << 20;
 }
 
-/// Which process it is, and what the caller may do.
+/// Identifies the process, and reports what the caller may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetProcess {}
 
@@ -93,10 +93,10 @@ pub struct ProcessReply {
     pub process: Process,
 }
 
-/// What has happened on each queue.
+/// Reports what has happened on each queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetStatistics {
-    /// Whether items must be timed from now on, until the connection is closed. Without it no item reads a clock.
+    /// Whether items must be timed from now on, until the connection is closed. If no client asks for this, no item reads a clock.
     #[serde(default)]
     pub timing: bool,
 }
@@ -111,10 +111,11 @@ pub struct StatisticsReply {
 /// A snapshot of everything that can be inspected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetDump {
-    /// Also the functions of the items that wait. Workers that look for their next item may have to wait for some microseconds.
+    /// Whether to include the functions of the items that wait. Workers that look for their next item may have to wait for some
+    /// microseconds.
     #[serde(default)]
     pub items: bool,
-    /// Also the mutexes.
+    /// Whether to include the mutexes.
     #[serde(default)]
     pub locks: bool,
 }
@@ -122,14 +123,14 @@ pub struct GetDump {
 /// The answer to [`GetDump`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DumpReply {
-    /// What there is.
+    /// The state of the process.
     pub dump: Dump,
 }
 
-/// What is set, and what is in effect.
+/// Reports the settings as configured, and as they are in effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetSettings {
-    /// A queue's name, or `#` and its number; all queues and the process without it.
+    /// A queue's name, or `#` and its number; if missing, all queues and the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
 }
@@ -137,26 +138,26 @@ pub struct GetSettings {
 /// The answer to [`GetSettings`] and [`Set`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingsReply {
-    /// What is set now.
+    /// The current settings.
     pub settings: Settings,
 }
 
-/// Changes settings of a queue or of the process: all of them, or, if one is refused, none.
+/// Changes settings of a queue or of the process. If one change is refused, none is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Set {
-    /// A queue's name, or `#` and its number; the process without it.
+    /// A queue's name, or `#` and its number; if missing, the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Values by key, as the kernel's files have them.
     pub changes: BTreeMap<String, String>,
-    /// Takes the changes back when the connection is closed, whichever side closes it, unless [`Keep`] was called. Refused
-    /// ([`Refusal::Busy`]) if another connection holds such a change of one of the keys. A change without it takes the key from such a
-    /// connection, and stays.
+    /// Undoes the changes when the connection is closed, whichever side closes it, unless [`Keep`] was called. Refused ([`Refusal::Busy`])
+    /// if another connection holds such a change of one of the keys. A change without this flag takes the key from that connection, and is
+    /// permanent.
     #[serde(default)]
     pub until_closed: bool,
 }
 
-/// What was set until the connection is closed stays.
+/// Makes permanent what was set until the connection is closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keep {}
 
@@ -167,11 +168,11 @@ pub struct KeepReply {}
 /// Reports what happens to items, until the connection is closed. Must be called with `more`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
-    /// A queue's name, or `#` and its number; all queues without it.
+    /// A queue's name, or `#` and its number; if missing, all queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Reports at most one item in this many; a power of two. 1 if not given. More items are left out if there are more
-    /// than [`MOST_SAMPLES_PER_SECOND`].
+    /// Reports at most one item in this many; a power of two, 1 if not given. Further items are left out if there are more than
+    /// [`MOST_SAMPLES_PER_SECOND`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<u32>,
 }
@@ -194,7 +195,7 @@ pub enum Refusal {
         /// The name that was asked for.
         #[serde(deserialize_with = "bounds::text")]
         queue: String,
-        /// What to ask for instead.
+        /// What to pass instead.
         #[serde(deserialize_with = "bounds::names::<MOST_ROWS, _>")]
         numbers: Vec<String>,
     },
@@ -225,19 +226,19 @@ pub enum Refusal {
         #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
-    /// The process has no such thing, a runtime for example.
+    /// The process does not have what the call needs, for example a runtime.
     NotHere {
         /// What is missing, in words.
         #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
-    /// Other clients ask for so much that there is no capacity for this now; the call may be repeated later.
+    /// Other clients use so much of the server's capacity that the call cannot be served now; it may be repeated later.
     Busy {
-        /// What there is no capacity for, in words.
+        /// What the server has no capacity for, in words.
         #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
-    /// What came is not a valid call: it is not JSON, too long, or not complete in time. The connection is closed.
+    /// The received message is not a valid call: it is not JSON, is too long, or was not complete in time. The connection is closed.
     BadCall {
         /// What is wrong with it, in words.
         #[serde(deserialize_with = "bounds::text")]

@@ -1,7 +1,7 @@
-//! What the process-wide runtime reports, and what can be set in it: the target of a program that uses nearq.
+//! What the process-wide runtime reports, and its settings: the target of a program that uses nearq.
 //!
-//! Everything is read while the workers continue: counts in one answer may come from slightly different moments. Nothing here waits
-//! for a worker, and only `GetDump` with `items` can have one wait.
+//! Everything is read while the workers continue, so counts in one answer may come from slightly different moments. Nothing here waits for
+//! a worker, and only `GetDump` with `items` can make a worker wait.
 
 mod dump;
 pub(crate) mod settings;
@@ -29,7 +29,7 @@ pub struct RuntimeTarget {
 }
 
 impl RuntimeTarget {
-    /// `runtime`, which can be asked about from now on.
+    /// Makes a target for `runtime`.
     pub fn new(runtime: Runtime) -> Self {
         RuntimeTarget { runtime, since: Linux::now(), timing: None }
     }
@@ -167,13 +167,13 @@ impl ControlTarget for RuntimeTarget {
             .collect();
         let queues = self.runtime.queues();
         let queues = queues.iter().map(|queue| self.queue_statistics(queue, &mut pods)).collect();
-        // Counted before pools that have not been used for a while are left out.
+        // Count the workers before pools that have not been used for a while are left out.
         let idle = pods.iter().map(|pod| pod.idle).sum();
         pods.retain(|pod| pod.workers != 0 || pod.ready != 0);
         Ok(Statistics {
             at_ns,
             cpu_ns: cpu_time(),
-            // The server knows its own thread's.
+            // The server adds the CPU time of its own thread.
             control_cpu_ns: 0,
             workers: self.runtime.thread_count() as u64,
             idle,
@@ -225,7 +225,7 @@ impl ControlTarget for RuntimeTarget {
     }
 }
 
-/// A trace, and the queues that it has named.
+/// A trace, and the queues that it has reported by name.
 struct RunningTrace {
     runtime: Runtime,
     tracer: Tracer,
@@ -243,7 +243,7 @@ impl Tracing for RunningTrace {
                     queues.push(TracedQueue { id: id.into(), name: queue.name().to_owned() });
                 }
             }
-            // Those that are gone are not searched for again.
+            // Do not search again for queues that are gone.
             self.named.extend(events.iter().map(|event| event.queue));
         }
         let event = |event: nearq_core::trace::TraceEvent| TraceEvent {

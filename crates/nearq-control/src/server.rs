@@ -1,4 +1,4 @@
-//! Answering: one thread per process, `nq/control`, that costs nothing while no client asks, and little whatever clients ask.
+//! The server: one thread per process, `nq/control`, which costs nothing while no client asks, and little whatever clients ask.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -18,11 +18,12 @@
 //! settings; others may if the access is [`Access::Full`].
 //!
 //! # What a client can do to the process
-//! A client cannot slow a worker: the thread takes no lock for longer than the target's own calls do, and is one ordinary thread with 64
-//! KiB of stack. It cannot make it run much: the thread pauses for what clients cost beyond 5 % of a CPU (`budget`), and connections are
-//! served in turn. It cannot make it grow: calls are bounded, and while 256 KiB of answers in all lie unread, no further call is served. It
-//! cannot keep others out: a call must be complete in 5 s, an answer must be read, and when there are 16 connections, one that was answered
-//! or never asked gives its place to a new one (`service`).
+//! A client cannot slow down a worker: the thread takes no lock for longer than the target's own calls do, and is one ordinary thread with
+//! 64 KiB of stack. A client cannot make the process use much CPU time: the thread pauses to make up for what clients cost beyond 5 % of a
+//! CPU (`budget`), and connections are served in turn. A client cannot make the process use much memory: calls are bounded, and while 256
+//! KiB of answers in all are unread, no further call is served. A client cannot keep other clients out: a call must be complete in 5 s, an
+//! answer must be read, and when there are 16 connections, a new connection takes the place of one that was answered or never called
+//! (`service`).
 
 mod answer;
 mod budget;
@@ -50,7 +51,7 @@ use service::{Listener, Service};
 /// What a server allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What it allows to users other than root.
+    /// What the server allows to users other than root.
     pub access: Access,
 }
 
@@ -64,11 +65,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on a socket named by the process's number, in a directory of its own. The directory is made if needed; otherwise
-    /// it must belong to the user and be closed to others. No environment variable is read.
+    /// Listens on a socket named by the process's number, in a directory of its own. The directory is made if needed; an existing directory
+    /// must belong to the user and be closed to other users. No environment variable is read.
     ///
     /// # Errors
-    /// The directory or the socket cannot be made, or the thread cannot be started; in words.
+    /// The directory or the socket cannot be made, or the thread cannot be started; the error says which, in words.
     pub fn start(
         directory: &Path,
         target: Box<dyn ControlTarget>,
@@ -88,7 +89,7 @@ impl Server {
         Ok(Server { listener, path, thread: Some(thread), epoch: Linux::fork_epoch() })
     }
 
-    /// Where it listens.
+    /// The path of the socket on which it listens.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -101,7 +102,7 @@ impl Drop for Server {
             self.listener.stop();
             Linux::join(thread);
         } else {
-            // The thread is the parent's.
+            // In the child of a fork: the thread belongs to the parent.
             std::mem::forget(thread);
         }
     }
@@ -115,8 +116,8 @@ fn thread_spec() -> ThreadSpec {
     }
 }
 
-/// What a server answers to a client that has sent these pieces, before it closes the connection: without a socket, a thread and a
-/// clock, for tests of what clients may send.
+/// Returns what a server answers to a client that has sent these pieces, until it closes the connection. Works without a socket, a thread
+/// and a clock, for tests of what clients may send.
 pub fn converse<'a>(
     target: Box<dyn ControlTarget>,
     access: Access,

@@ -1,5 +1,5 @@
 //! Everything that can be set: each setting with its name in the kernel, in the environment, in the API and for `set`, and with how it is
-//! shown and set. The server, the command and `docs/knobs.md` all take what they say and do from this one table.
+//! shown and set. The server, the command and `docs/knobs.md` are all based on this one table.
 
 mod rows;
 
@@ -10,9 +10,9 @@ pub(crate) use rows::{LOCKS, PROCESS, QUEUE};
 /// What a setting belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// One queue's.
+    /// A queue.
     Queue,
-    /// The process's.
+    /// The process.
     Process,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn row<'a, W>(table: &'a [(SettingDesc, W)], key: &str) -> Option<&'a
     table.iter().find(|(desc, _)| desc.key == key)
 }
 
-/// All of them: what is one queue's, then what is the process's.
+/// All settings: those of a queue, then those of the process.
 pub fn all() -> impl Iterator<Item = &'static SettingDesc> {
     let queue = QUEUE.iter().map(|(desc, _)| desc);
     let process = PROCESS.iter().map(|(desc, _)| desc);
@@ -70,7 +70,7 @@ pub fn named(owner: Owner, key: &str) -> Option<&'static SettingDesc> {
     of(owner).find(|desc| desc.key == key)
 }
 
-/// The key of the same owner whose value may change along with this one's: a lower limit lowers what each node has at least.
+/// The key of the same owner whose value may change along with the value of this key: a lower limit lowers the minimum for each node.
 pub fn taken_along(key: &str) -> Option<&'static str> {
     (key == "max_active").then_some("min_active")
 }

@@ -1,26 +1,26 @@
 //! Where sockets are, and how they are made.
 //!
-//! A process listens on `DIRECTORY/PID`. The directory is the first of these that is the user's own:
+//! A process listens on `DIRECTORY/PID`. The directory is the first of these that belongs to the user:
 //!
 //! * `$XDG_RUNTIME_DIR/nearq`, if that variable names a directory that belongs to the user;
 //! * `$TMPDIR/nearq-UID`, or `/tmp/nearq-UID` if that is not set.
 //!
 //! # Why no other user can interfere
 //! Any user can take a name under `/tmp`. So a name is resolved once: the directory is made (`mkdirat`) and opened without following a
-//! link. What was opened is checked, not what the name leads to later: it must be a directory, belong to the effective user, and be
-//! closed to all others. The socket is bound through that descriptor (`/proc/self/fd/N/PID`), which also avoids the limit of 107 bytes on
-//! the path of a socket.
+//! link. The open file is checked, not what the name leads to later: it must be a directory, belong to the effective user, and be closed to
+//! all other users. The socket is bound through that descriptor (`/proc/self/fd/N/PID`), which also avoids the limit of 107 bytes on the
+//! path of a socket.
 //!
 //! # Stale sockets
-//! A process that is killed leaves its socket behind. A socket listens before it gets its name: it is bound under another one (`.PID`)
-//! and moved. So a socket that refuses a connection belongs to no process and never will. The process that finds it removes it, under a
-//! lock of the directory that keeps others from moving a new one there between the two steps. A socket that a process listens on is never
-//! removed, and never replaced, except in one case.
+//! A process that is killed leaves its socket behind. A socket listens before it gets its name: it is bound under another name (`.PID`) and
+//! then renamed. So a socket that refuses a connection belongs to no process, and never will. A process that finds such a socket removes
+//! it, under a lock of the directory that keeps other processes from moving a new socket there between the check and the removal. A socket
+//! that a process listens on is never removed, and never replaced, except in one case.
 //!
 //! # Two in one process
-//! A program that uses nearq may run under the preload library as well, and then has two servers and one number. The one with a runtime
-//! behind it has the name, whichever comes first, because the program has made that runtime to be inspected. It asks the other one, and
-//! if that has none, moves its own socket over it.
+//! A program that uses nearq may also run under the preload library, and then has two servers but one process number. The server with a
+//! runtime behind it gets the name, whichever starts first, because that runtime is what users want to inspect. It asks the other server,
+//! and if that server has no runtime, moves its own socket over the other socket.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -37,8 +37,8 @@ use rustix::process::geteuid;
 
 /// How long to wait before a lock is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long to wait for the lock of a directory. The process that has it makes a handful of system calls; one that is stopped meanwhile
-/// must not hold up the others.
+/// How long to wait for the lock of a directory. The process that holds the lock makes only a handful of system calls. A process that is
+/// stopped meanwhile must not delay the others.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 64;
@@ -68,9 +68,9 @@ enum ListenerKind {
     ThisProcess(OwnedFd),
     /// A process.
     Process(u32),
-    /// One that has no number here.
+    /// A process that has no number in this PID namespace.
     Elsewhere,
-    /// One that does not answer.
+    /// A server that does not answer.
     Silent,
 }
 
@@ -87,7 +87,7 @@ impl std::fmt::Display for ListenerKind {
     }
 }
 
-/// A directory of the user's own, open.
+/// An open directory that belongs to the user.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
@@ -100,7 +100,7 @@ impl Directory {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let mut why = String::new();
         for path in directories() {
-            // Under `sudo` it may still be another user's.
+            // Under `sudo` the directory may still belong to another user.
             let inside = path.parent().map(Path::to_owned);
             if inside.is_some() && inside == runtime && !belongs_to_this_user(inside.as_deref()) {
                 why = format!(
@@ -154,7 +154,7 @@ impl Directory {
         Ok(Directory { fd, path: path.to_owned() })
     }
 
-    /// Has a [new](new_socket) socket listen under that name. If another copy of the library in this process already does,
+    /// Has a [new](new_socket) socket listen under that name. If another copy of the library in this process already listens there,
     /// `gives_way` says, over a connection to it, whether to take over its name.
     pub(crate) fn listen(
         &self,
@@ -165,7 +165,7 @@ impl Directory {
         let _lock = self.lock(LOCK_PATIENCE);
         if let Some(listener) = self.listener_of(name) {
             let taken_over = match &listener {
-                // It continues to listen, but can no longer be found.
+                // The other copy continues to listen, but can no longer be found.
                 ListenerKind::ThisProcess(other) => {
                     other.try_clone().and_then(blocking).is_ok_and(gives_way)
                 }
@@ -178,7 +178,7 @@ impl Directory {
         let raw = format!(".{name}");
         self.remove(&raw);
         let done = self.bind(&raw, socket).and_then(|()| {
-            // Listening before it has its name: a process that finds it can connect.
+            // The socket listens before it gets its name, so a process that finds it can connect.
             rustix::net::listen(socket, BACKLOG)?;
             rustix::fs::renameat(&self.fd, raw.as_str(), &self.fd, name)
         });
@@ -209,7 +209,7 @@ impl Directory {
         rustix::fs::fstat(&self.fd).is_ok_and(|this| same(&this, found))
     }
 
-    /// What listens on the socket of that name; none if nothing does.
+    /// What listens on the socket of that name; `None` if nothing does.
     fn listener_of(&self, name: &str) -> Option<ListenerKind> {
         rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         match self.try_connect(name) {
@@ -227,14 +227,15 @@ impl Directory {
         try_connect(&self.address(name)?)
     }
 
-    /// Removes what no process listens on any more.
+    /// Removes sockets on which no process listens any more.
     pub(crate) fn clean(&self) {
         let Some(_lock) = self.lock(Duration::ZERO) else { return };
         for name in self.names() {
             let pid = name.trim_start_matches('.').parse::<u32>();
             let Ok(pid) = pid else { continue };
             let stale = if name.starts_with('.') {
-                // It is moved under the lock that we have: its maker died on the way, or works without the lock.
+                // Sockets are renamed under the lock that we hold, so the process that made this one died before that, or works without the
+                // lock.
                 !Path::new("/proc").join(pid.to_string()).exists()
             } else {
                 matches!(self.try_connect(&name), Err(Errno::CONNREFUSED))
@@ -261,15 +262,15 @@ impl Directory {
         rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// Removes a socket; nothing else.
+    /// Removes a file if it is a socket.
     pub(crate) fn remove(&self, name: &str) {
         if self.stat(name).is_some_and(|found| FileType::from_raw_mode(found.st_mode).is_socket()) {
             let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
         }
     }
 
-    /// Locks the directory, if that can be done soon. The lock belongs to an open file description of its own, which the end of this
-    /// process closes.
+    /// Locks the directory, unless that takes too long. The lock belongs to an open file description of its own, which is closed when this
+    /// process ends.
     fn lock(&self, patience: Duration) -> Option<File> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).ok()?;
@@ -291,7 +292,7 @@ pub(crate) fn same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// Whether what was opened is a directory of the caller's own.
+/// Whether the open file is a directory that belongs to the caller.
 fn check(path: &Path, found: &Stat) -> Result<(), String> {
     let path = path.display();
     if !FileType::from_raw_mode(found.st_mode).is_dir() {
@@ -342,7 +343,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-    /// A folder of the test's own, removed at its end.
+    /// A temporary folder for one test, removed when dropped.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -381,7 +382,7 @@ mod tests {
         };
         assert_eq!(paths(Some("/run/user/7"), None), "/run/user/7/nearq /tmp/nearq-7");
         assert_eq!(paths(None, Some("/var/tmp")), "/var/tmp/nearq-7");
-        // Where a program is makes no difference.
+        // The path of a program makes no difference.
         assert_eq!(paths(Some("run"), Some("tmp")), "/tmp/nearq-7");
         assert_eq!(paths(Some(""), Some("")), "/tmp/nearq-7");
     }

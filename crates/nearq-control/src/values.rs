@@ -1,5 +1,5 @@
-//! Values as text: what `Set` takes, and how it is shown. Everything that answers for a setting reads it with these
-//! functions, so that all tools accept the same values.
+//! Values as text: which texts `Set` takes, and how values are shown. All code that answers for a setting parses it with these functions,
+//! so that all tools accept the same values.
 //!
 //! The forms are the kernel's, as in its sysfs files, with one difference: CPUs are a list (`0-3,8`) unless they are plainly a mask,
 //! and they are shown as both. White space around a value is not part of it. Refusals say what is wrong and what is allowed, and leave
@@ -17,14 +17,14 @@ const LONGEST: usize = 16 * 1024;
 const CPUS: &str =
     "a list of CPUs such as 0-3,8, a mask such as 0xff or 000000ff,ffffffff, or nothing for all";
 
-/// CPUs: none for all of them, which are an empty text or `all`.
+/// Parses CPUs; `None` means all CPUs, given as an empty text or `all`.
 ///
 /// A text is a mask if it begins with `0x`, or consists of groups of 8 hexadecimal digits, with commas between them if there are
 /// several (only the first may then be shorter): the form of the kernel's files. Everything else is a list, `10` for example. A list with its
 /// mask in parentheses, as [`show_cpus`] writes it, is read as well.
 ///
 /// # Errors
-/// It is none of these, contains a CPU whose number is too large, or no CPU at all.
+/// The text has none of these forms, contains a CPU whose number is too large, or contains no CPU at all.
 ///
 /// ```
 /// use nearq_control::values::parse_cpus;
@@ -117,7 +117,7 @@ pub fn show_mask(cpus: &CpuSet) -> String {
 /// as 1, as in the kernel's files.
 ///
 /// # Errors
-/// It is neither.
+/// The text is neither a number nor such a word.
 pub fn parse_switch(text: &str) -> Result<bool, String> {
     let text = text.trim();
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -133,7 +133,7 @@ pub fn parse_switch(text: &str) -> Result<bool, String> {
 /// A nice value.
 ///
 /// # Errors
-/// It is not a whole number from -20 to 19.
+/// The text is not a whole number from -20 to 19.
 pub fn parse_nice(text: &str) -> Result<i32, String> {
     let nice = text.trim().parse().ok().filter(|nice| (-20..=19).contains(nice));
     nice.ok_or_else(|| {
@@ -141,7 +141,7 @@ pub fn parse_nice(text: &str) -> Result<i32, String> {
     })
 }
 
-/// A scope by its exact name; none means `default`, if that is allowed.
+/// A scope by its exact name; `None` means `default`, if that is allowed.
 ///
 /// # Errors
 /// No scope has that name.
@@ -159,7 +159,7 @@ pub fn parse_scope(text: &str, default_allowed: bool) -> Result<Option<AffinityS
 /// A whole number within bounds; `unit` appears in the refusal, and may be empty.
 ///
 /// # Errors
-/// It is not a whole number, or out of bounds.
+/// The text is not a whole number, or the number is out of bounds.
 ///
 /// ```
 /// use nearq_control::values::parse_number;
@@ -178,10 +178,10 @@ pub fn parse_number(text: &str, bounds: RangeInclusive<u64>, unit: &str) -> Resu
     })
 }
 
-/// One of some words: its place among them.
+/// One of several words; returns its index among them.
 ///
 /// # Errors
-/// It is none of them.
+/// The text is none of these words.
 pub fn parse_word(text: &str, words: &[&str]) -> Result<usize, String> {
     let place = words.iter().position(|word| *word == text.trim());
     place.ok_or_else(|| format!("not allowed; give one of {}", words.join(", ")))

@@ -1,4 +1,4 @@
-//! Hostile clients, thousands of them and many at a time: what they cost the process, and whether other clients are answered.
+//! Thousands of hostile clients, many at a time: measures what they cost the process, and whether other clients are answered.
 //!
 //! The server is another process (this program again), so that its memory and its thread's CPU time can be read separately.
 //! `NEARQ_HOSTILE` says how many connections to make.
@@ -57,7 +57,7 @@ impl Victim {
                 fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "nq/control\n")
             })
         };
-        // It names itself when it begins.
+        // The thread names itself when it begins.
         until("a thread with that name", || thread().is_some());
         let thread = thread().unwrap();
         Victim { process, thread, socket }
@@ -75,7 +75,7 @@ impl Victim {
         line.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap()
     }
 
-    /// Begins a new peak of memory.
+    /// Resets the peak of the process's memory.
     fn reset_peak(&self) {
         fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5").unwrap();
     }
@@ -92,7 +92,7 @@ impl Drop for Victim {
     }
 }
 
-/// What the other process does.
+/// The part that the other process plays.
 #[test]
 fn the_victim() {
     let Some(folder) = std::env::var_os(PART) else { return };
@@ -132,13 +132,13 @@ const TRACE: &[u8] = b"{\"method\":\"nearq.control1.Trace\",\"more\":true}\0";
 const SET: &[u8] = b"{\"method\":\"nearq.control1.Set\",\"oneway\":true,\
     \"parameters\":{\"queue\":\"crypt\",\"changes\":{\"nice\":\"3\"},\"until_closed\":true}}\0";
 
-/// One hostile connection. What is returned stays open for a while.
+/// Makes one hostile connection. The returned stream stays open for a while.
 fn attack(socket: &Path, random: &mut Random, traces: bool) -> Option<UnixStream> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(HOLD)).unwrap();
     stream.set_write_timeout(Some(HOLD)).unwrap();
     match random.below(if traces { 12 } else { 11 }) {
-        // Comes and goes.
+        // Connects and disconnects.
         0 => return None,
         // Says nothing.
         1 => {}
@@ -177,7 +177,7 @@ fn attack(socket: &Path, random: &mut Random, traces: bool) -> Option<UnixStream
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        // Nested as deep as a call is long.
+        // A value nested as deep as a call is long.
         7 => {
             let deep = b"[".repeat(60_000);
             let call =
@@ -201,7 +201,7 @@ fn attack(socket: &Path, random: &mut Random, traces: bool) -> Option<UnixStream
                 }
             }
         }
-        // A flood of nothing.
+        // A flood of zero bytes.
         10 => {
             let _ = stream.write_all(&[0; 10_000]);
         }
@@ -296,7 +296,7 @@ fn run_attack(test: &str, connections: u64, traces: bool) {
         over.store(true, Ordering::Relaxed);
         assert!(ends.iter().all(Result::is_ok), "an attacker panicked");
     });
-    // The next one is answered, however much was asked for before. On a slow machine a client may give up before the process has made up
+    // The next client is answered, however much was requested before. On a slow machine a client may give up before the process has made up
     // for the CPU time that it has used.
     let after = Instant::now();
     until("the next one is answered", || {

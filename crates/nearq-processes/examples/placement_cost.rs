@@ -1,9 +1,10 @@
-//! What placing a process at its start costs: `placement_cost [PROCESSES [ROUNDS]]` starts `true` that often, with and without CPUs and
-//! a memory policy, in turns. It prints the time of each until the program has been executed and until it has ended, and the CPU time
-//! of parent and child together, which does not depend on what else wants the CPUs.
+//! Measures what it costs to place a process when it starts: `placement_cost [PROCESSES [ROUNDS]]` starts `true` that often, alternately
+//! with and without CPUs and a memory policy. It prints the time of each until the program has been executed and until it has ended, and
+//! the CPU time of parent and child together, which does not depend on the load of the CPUs.
 //!
-//! The CPUs are two halves of those that may be used, with the memory of the first node for both, so that the calls are made on
-//! a machine of one node too. There it does not show the cost of starting a process on a node other than its parent's.
+//! The CPUs are two halves of those that may be used, with the memory of the first node for both, so that the calls are also made on a
+//! machine with one node. On such a machine the result does not show the cost of starting a process on a node other than the node of its
+//! parent.
 
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
@@ -91,7 +92,7 @@ fn round(spawner: &mut Spawner, nodes: &Nodes, kind: usize, processes: usize) ->
     [started, begin.elapsed(), cpu_time().saturating_sub(used)]
 }
 
-/// The CPU time of this process and of all that it has waited for.
+/// The CPU time of this process and of all processes that it has waited for.
 fn cpu_time() -> Duration {
     let of = |who| {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

@@ -1,7 +1,7 @@
 //! Jobs: one command for each of many inputs, a limited number at a time, each at home on a node. The engine of
 //! `nearq run`.
 //!
-//! It starts, waits and accounts, and knows nothing about terminals: code that shows something implements
+//! The engine starts jobs, waits for them and keeps accounts. It has nothing to do with terminals: code that shows something implements
 //! [`Audience`].
 //!
 //! ```text

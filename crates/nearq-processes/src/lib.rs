@@ -1,4 +1,4 @@
-//! Homes of whole processes of other programs: where they run and what they use, which are let out of a crowded home and
+//! Homes of whole processes of other programs: where the processes run and what they use, which of them are let out of a crowded home, and
 //! which are brought back.
 //!
 //! | file | does |
@@ -12,10 +12,10 @@
 //! | `search` | which file a command is |
 //! | `system` | signals and processes, as the system has them |
 //!
-//! A *task* here is a process with all that it has started, unless that is a task of its own. It does not know about homes:
-//! everything is done from outside, by its threads' CPU masks.
+//! In this crate, a *task* is a process together with all processes that it has started, except those that are tasks of their own. A task
+//! need not do anything for its home: everything is done from outside, through the CPU masks of its threads.
 
-// This is a Linux program: it reads real processes in real time.
+// This crate is for Linux: it reads real processes in real time.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod jobs;

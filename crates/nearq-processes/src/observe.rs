@@ -1,17 +1,17 @@
-//! What CPUs and tasks have done since the last measurement.
+//! Measures what CPUs and tasks have done since the last measurement.
 //!
-//! How long CPUs idled is in `/proc/stat`, in ticks of 10 ms. How long tasks ran is in `/proc/PID/task/TID/schedstat`, and how long
-//! they waited for a CPU there and, for all of a CPU's tasks, in `/proc/schedstat`. The kernel adds a wait when it is over (and the time
-//! that a CPU's tasks ran, which that file has as well, when they stop: so it is of no use for a task that spins). So a thread that has
-//! waited for the whole period seems to have slept: one that is runnable and has done neither counts as waiting. So does one that is
-//! runnable at two measurements in a row, for the time that it did not run: on a virtual machine the host may have had the CPU, and the
-//! guest does not know.
+//! `/proc/stat` has the idle time of CPUs, in ticks of 10 ms. `/proc/PID/task/TID/schedstat` has the time that a thread ran and the time
+//! that it waited for a CPU; `/proc/schedstat` has the waits of all tasks of a CPU. The kernel adds a wait when it is over. (It adds the
+//! time that a CPU's tasks ran, which `/proc/schedstat` has as well, when they stop, so that time is of no use for a task that spins.) So a
+//! thread that has waited for the whole period seems to have slept: a thread that is runnable and has neither run nor waited counts as
+//! waiting. A thread that is runnable at two measurements in a row also counts as waiting, for the time that it did not run: on a virtual
+//! machine the host may have used the CPU without the guest noticing.
 //!
 //! A kernel built without `SCHEDSTATS` does not count waiting. There, a thread that is runnable when it is measured counts as having
 //! waited for the time that it did not run, and nothing is known about the waiting of other threads.
 //!
-//! A thread's time is charged to the node of the CPU that it was on when it was measured. A thread that lives shorter than a
-//! period may never be seen.
+//! A thread's time is charged to the node of the CPU that it was on when it was measured. A thread whose life is shorter than a period may
+//! never be seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,13 +24,13 @@ use crate::proc::{self, Clock, TICK};
 /// What one task did since the last measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskUsage {
-    /// Its processes that live, with their threads.
+    /// The live processes of the task, with their threads.
     pub threads: Vec<(u32, Vec<u32>)>,
     /// How long its threads ran, by index of the nodes.
     pub ran: Vec<Duration>,
     /// How long they waited for a CPU.
     pub waited: Duration,
-    /// The index of the node where it ran most, or otherwise where it last was; none while it is on CPUs of no node.
+    /// The index of the node on which it ran most, or else on which it last was; `None` while it is on CPUs of no node.
     pub node: Option<usize>,
 }
 
@@ -40,13 +40,13 @@ impl TaskUsage {
         self.ran.iter().sum()
     }
 
-    /// Whether nothing of it lives.
+    /// Whether none of its processes is alive.
     pub fn is_gone(&self) -> bool {
         self.threads.is_empty()
     }
 }
 
-/// Measures CPUs and tasks again and again.
+/// Measures CPUs and tasks repeatedly.
 #[derive(Debug)]
 pub struct Observer {
     nodes: Nodes,
@@ -54,7 +54,7 @@ pub struct Observer {
     at: Instant,
     /// How long the last period was.
     period: Duration,
-    /// By process and thread.
+    /// The threads, by process and thread number.
     threads: BTreeMap<(u32, u32), Seen>,
     round: u64,
 }
@@ -73,7 +73,7 @@ struct Seen {
 struct Cpus {
     /// Ticks for which they had idled.
     idle: BTreeMap<usize, u64>,
-    /// How long their tasks had waited; none if the kernel does not say.
+    /// How long their tasks had waited; `None` if the kernel does not say.
     waited: Option<BTreeMap<usize, Duration>>,
 }
 
@@ -85,13 +85,13 @@ impl Observer {
         Observer { nodes, cpus, at, period, threads: BTreeMap::new(), round: 0 }
     }
 
-    /// The places that are distinguished.
+    /// The nodes that are distinguished.
     pub fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
-    /// A period ends: returns what the CPUs of each node did in it, whatever tasks they ran. [`tasks`](Self::task) are measured
-    /// after this.
+    /// Ends a period: returns what the CPUs of each node did in it, whichever tasks they ran. [`tasks`](Self::task) are measured after
+    /// this.
     pub fn nodes_loads(&mut self) -> Vec<NodeLoad> {
         let now = Instant::now();
         self.period = now - self.at;
@@ -130,8 +130,8 @@ impl Observer {
         self.period
     }
 
-    /// What a process, and all that it has started, did in the period; those in `others` are separate tasks, together with what they
-    /// have started.
+    /// What a process, and all processes that it has started, did in the period. The processes in `others`, and all that they have started,
+    /// are separate tasks and are not included.
     pub fn task(&mut self, process: u32, others: &BTreeSet<u32>) -> TaskUsage {
         let mut usage =
             TaskUsage { ran: vec![Duration::ZERO; self.nodes.len()], ..TaskUsage::default() };
@@ -153,7 +153,7 @@ impl Observer {
         usage
     }
 
-    /// Adds what a thread did. Returns where it last was.
+    /// Adds what a thread did. Returns the node on which it last was.
     fn thread(&mut self, process: u32, thread: u32, usage: &mut TaskUsage) -> Option<usize> {
         let stat = proc::thread_stat(process, thread).filter(|stat| !stat.has_ended())?;
         let clock = proc::thread_clock(process, thread)
@@ -162,7 +162,7 @@ impl Observer {
         let seen = Seen { started: stat.started, clock, runnable, round: self.round };
         let before = self.threads.insert((process, thread), seen);
         let before = before.filter(|before| before.started == stat.started);
-        // What a new thread did before this period does not count.
+        // CPU time that a new thread used before this period does not count.
         let done = clock.since(before.map_or(Clock::default(), |before| before.clock));
         let ran = done.ran.min(self.period);
         let all_along = before.is_some_and(|before| before.runnable) || done == Clock::default();
@@ -191,7 +191,7 @@ fn idle_ticks() -> BTreeMap<usize, u64> {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let cpus = text.lines().filter_map(|line| {
         let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
-        // The line of all of them has no number.
+        // The line for all CPUs together has no number.
         let cpu = fields.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
         let numbers: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
         // Idle, and waiting for a device.

@@ -1,6 +1,6 @@
-//! What the kernel says about CPUs, threads and memory in `/proc`: parsers of its texts, and the few files that are read.
+//! What the kernel says about CPUs, threads and memory in `/proc`: parsers of the texts, and functions that read the few files needed.
 //!
-//! Processes come and go while they are read: what is gone is `None` or missing from a list, never an error.
+//! Processes start and end while they are read: a process that is gone is `None` or missing from a list, never an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// What was added since an earlier one.
+    /// The increase since an earlier measurement.
     #[must_use]
     pub fn since(self, earlier: Clock) -> Clock {
         Clock {
@@ -47,16 +47,16 @@ impl Clock {
 pub struct Stat {
     /// `R` if it runs or waits for a CPU, `Z` if it has ended and has not been waited for.
     pub state: char,
-    /// The process that started it, or that has it now.
+    /// Its parent: the process that started it, or that has adopted it since.
     pub parent: u32,
-    /// The session: the process that began it, or 0 if that one is not visible in this PID namespace, as in a container that
-    /// was entered from outside. There may be several such sessions, all of them 0.
+    /// The session: the number of the process that began it, or 0 if that process is not visible in this PID namespace, as in a container
+    /// that was entered from outside. There may be several such sessions, all with the number 0.
     pub session: u32,
-    /// Whether it is a thread of the kernel's own.
+    /// Whether it is a kernel thread.
     pub is_kernel: bool,
     /// CPU time so far, user and system, in the kernel's ticks.
     pub ticks: u64,
-    /// When it started, in ticks after the machine's start: with its number, it names a process for good.
+    /// When it started, in ticks after the machine's start: together with its number, this identifies a process permanently.
     pub started: u64,
     /// The CPU that it ran on last.
     pub cpu: usize,
@@ -77,14 +77,13 @@ impl Stat {
 /// The flag `PF_KTHREAD` among those of `/proc/PID/stat`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Whether the numbers in `/proc` are those by which this process and its children know each other. They are not if the folder belongs
-/// to another PID namespace.
+/// Whether the numbers in `/proc` are those of this process's PID namespace. They are not if the folder belongs to another PID namespace.
 pub fn is_of_this_namespace() -> bool {
     let this_process = std::process::id().to_string();
     fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == this_process.as_str())
 }
 
-/// Reads the text of `/proc/PID/stat`. The name in it may hold anything, parentheses and lines too.
+/// Reads the text of `/proc/PID/stat`. The name in it may contain anything, even parentheses and line breaks.
 pub fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     // The first of these is field 3 of the manual.
@@ -111,7 +110,7 @@ pub fn parse_clock(text: &str) -> Option<Clock> {
 /// Reads the text of `/proc/schedstat`: how long the tasks of each CPU have run and waited. `None` if its version is not known.
 pub fn parse_cpu_clocks(text: &str) -> Option<Vec<(usize, Clock)>> {
     let version: u32 = text.strip_prefix("version ")?.lines().next()?.trim().parse().ok()?;
-    // Until 14 the fields had other places.
+    // Before version 15 the fields were in other positions.
     if version < 15 {
         return None;
     }
@@ -136,7 +135,7 @@ fn count_mappings(mut from: impl BufRead) -> Option<Vec<(usize, u64)>> {
     Some(bytes.into_iter().collect())
 }
 
-/// Adds a line of it.
+/// Adds one line of the file.
 fn add_mapping(line: &str, bytes: &mut BTreeMap<usize, u64>) {
     let size = line
         .split_ascii_whitespace()
@@ -196,7 +195,7 @@ pub(crate) fn environment(process: u32) -> io::Result<Vec<u8>> {
     read_bytes(format!("/proc/{process}/environ"), LONGEST_ENVIRONMENT)
 }
 
-/// The threads of a process; none if it is gone.
+/// The threads of a process; empty if it is gone.
 pub fn threads(process: u32) -> Vec<u32> {
     numbers(&format!("/proc/{process}/task"))
 }
@@ -207,15 +206,15 @@ fn numbers(folder: &str) -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The processes that a thread has started and that live.
+/// The live processes that a thread has started.
 pub fn children(process: u32, thread: u32) -> Vec<u32> {
     let text =
         read(format!("/proc/{process}/task/{thread}/children"), LONGEST_MAPS).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
-/// A process and all that it has started, with their threads, parents first; without those in `others` and what these have started. What
-/// is gone is left out.
+/// A process and all processes that it has started, with their threads, parents first; without the processes in `others` and all that those
+/// have started. Processes that are gone are left out.
 pub fn tree(process: u32, others: &BTreeSet<u32>) -> Vec<(u32, Vec<u32>)> {
     let mut seen = BTreeSet::from([process]);
     let mut found = vec![process];

@@ -1,9 +1,8 @@
 //! Keeps tasks at home: once per period it measures, lets `SoftAffinity` decide, changes the masks of threads, and updates accounts.
 //!
-//! A task begins on the CPUs of its home: its starter ensures that. From then on the rebalancer changes the masks of its threads,
-//! but only of those that have the mask that the rebalancer knows: a thread that has set another one itself meant it, and is left
-//! alone. A thread that is started meanwhile inherits its creator's mask, so the list of threads is read until it has no new
-//! one.
+//! A task begins on the CPUs of its home: its starter ensures that. From then on the rebalancer changes the masks of its threads, but only
+//! of threads that still have the mask that the rebalancer expects: a thread with another mask has set it deliberately, and is left alone.
+//! A thread that is started meanwhile inherits its creator's mask, so the list of threads is read until it contains no new thread.
 //!
 //! Measuring costs some 10 µs per thread. A period is long enough to keep this below 1 % of one CPU, but short enough for strays to
 //! be home within a second.
@@ -23,21 +22,21 @@ use crate::proc;
 
 /// A period is at least this many times as long as a measurement takes.
 const SHARE: u32 = 100;
-/// The limit, however much there is to measure: two periods, one to notice the free capacity at home and one by which to be late,
-/// are less than a second.
+/// The longest period, however much there is to measure: two periods, one to notice the free capacity at home and one of delay, take less
+/// than a second.
 const LONGEST: Duration = Duration::from_millis(400);
-/// How many steps' costs are kept.
+/// The number of steps whose costs are kept.
 const COSTS: usize = 8;
 /// How often a task's memory is measured, at most.
 const MEMORY_PERIOD: Duration = Duration::from_millis(500);
-/// Measuring the memory of tasks takes at most one part in this many of the time: if homes follow it, and if it is only for the
-/// accounts.
+/// Measuring the memory of tasks takes at most one part in this many of the time: one value if homes follow memory, and one if memory is
+/// only measured for the accounts.
 const MEMORY_SHARE: [u32; 2] = [100, 400];
-/// A loop over threads that never ends by itself is ended after this many rounds: a task that starts threads faster than they can
-/// be confined.
+/// A loop over threads ends after this many rounds: it would never end by itself for a task that starts threads faster than they can be
+/// confined.
 const MOST_ROUNDS: usize = 10;
 
-/// This part of what other programs do does not count, as a fraction of a node's CPUs: a tick more or less on each CPU is no load.
+/// A load of other programs is ignored up to one part in this many of a node's CPUs: a tick more or less on each CPU is no load.
 const NO_LOAD: u32 = 4;
 
 /// What is known about a task.
@@ -45,11 +44,11 @@ const NO_LOAD: u32 = 4;
 pub struct Account {
     /// The index of its home.
     pub home: usize,
-    /// The index of the node where it was when it was first seen.
+    /// The index of the node on which it was first seen.
     pub first: Option<usize>,
-    /// The index of the node where it was when it was last measured.
+    /// The index of the node on which it was at the last measurement.
     pub last: Option<usize>,
-    /// CPU time by index of the nodes, as far as it was seen.
+    /// CPU time by index of the nodes, as far as it was measured.
     pub cpu_time: Vec<Duration>,
     /// How long it waited for a CPU.
     pub waited: Duration,
@@ -61,39 +60,39 @@ pub struct Account {
     pub let_out: u32,
     /// How often it was brought home.
     pub brought_home: u32,
-    /// How long it was out in total.
+    /// How long it was away from home in total.
     pub out: Duration,
-    /// Why its home is where it is, if that follows its memory and was considered.
+    /// Why its home is on its node, if homes follow memory and this home was considered.
     pub why: Option<VerdictReason>,
 }
 
-/// Something that the rebalancer has done.
+/// An action of the rebalancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A task may run on the CPUs of these nodes.
     LetOut {
-        /// Which task.
+        /// The task.
         id: u64,
         /// Indices of the nodes.
         to: Vec<usize>,
     },
     /// A task is at home again.
     BroughtHome {
-        /// Which task.
+        /// The task.
         id: u64,
     },
     /// A task has another home.
     Moved {
-        /// Which task.
+        /// The task.
         id: u64,
-        /// The index of the new one.
+        /// The index of the new home.
         to: usize,
-        /// Why.
+        /// Why the home has changed.
         why: VerdictReason,
     },
     /// A task has chosen its CPUs itself, and is left alone from now on.
     LeftAlone {
-        /// Which task.
+        /// The task.
         id: u64,
     },
 }
@@ -105,11 +104,11 @@ pub struct Rebalancer {
     weights: Weights,
     observer: Observer,
     tasks: BTreeMap<u64, Task>,
-    /// The processes with which tasks began.
+    /// The tasks, by the processes with which they began.
     processes: BTreeSet<u32>,
     /// Thousandths of CPUs, by index of the nodes.
     cpus: Vec<u32>,
-    /// By index of the nodes: what runs there and belongs to no task that is kept.
+    /// By index of the nodes: the load there that belongs to no task of the rebalancer.
     others: Vec<u32>,
     loads: Vec<NodeLoad>,
     begin: Instant,
@@ -156,23 +155,23 @@ impl Rebalancer {
         }
     }
 
-    /// From now on homes follow the memory of their tasks.
+    /// Makes homes follow the memory of their tasks from now on.
     #[must_use]
     pub fn following(mut self, follows: bool) -> Self {
         self.follows = follows;
         self
     }
 
-    /// The existing places.
+    /// The existing nodes.
     pub fn nodes(&self) -> &Nodes {
         self.affinity.nodes()
     }
 
-    /// A task has begun with this process, whose threads have the mask of its home. With `kept` false it is only watched: it stays
-    /// where it may run.
+    /// Adds a task that has begun with this process, whose threads have the mask of its home. With `kept` false the task is only watched:
+    /// its masks are not changed.
     ///
     /// # Panics
-    /// If there is no such node.
+    /// If the node does not exist.
     pub fn add(&mut self, id: u64, process: u32, home: usize, kept: bool) {
         let now = Instant::now();
         let mask = self.nodes().get(home).cpus.clone();
@@ -194,7 +193,7 @@ impl Rebalancer {
         self.processes.insert(process);
     }
 
-    /// A task has ended, or is no longer watched. Returns what was known about it.
+    /// Removes a task that has ended, or is no longer to be watched. Returns what was known about it.
     pub fn remove(&mut self, id: u64) -> Option<Account> {
         self.affinity.remove(id);
         let mut task = self.tasks.remove(&id)?;
@@ -208,12 +207,12 @@ impl Rebalancer {
         self.tasks.get(&id).map(|task| &task.account)
     }
 
-    /// The tasks that it has.
+    /// The tasks of the rebalancer.
     pub fn tasks(&self) -> impl Iterator<Item = (u64, &Account)> {
         self.tasks.iter().map(|(id, task)| (*id, &task.account))
     }
 
-    /// The indices of the nodes where a task may run while it is out.
+    /// The indices of the nodes on which a task may run while it is let out.
     pub fn out(&self, id: u64) -> Option<&[usize]> {
         self.affinity.out(id)
     }
@@ -244,7 +243,7 @@ impl Rebalancer {
         self.costs.iter().min().copied().unwrap_or_default()
     }
 
-    /// How long until the next [`step`](Self::step); none if there is nothing to do.
+    /// How long until the next [`step`](Self::step); `None` if there is nothing to do.
     pub fn period(&self) -> Option<Duration> {
         let period = self.affinity.period().max((self.cost() * SHARE).min(LONGEST));
         (!self.nodes().is_single() && !self.tasks.is_empty()).then_some(period)
@@ -276,7 +275,7 @@ impl Rebalancer {
         events
     }
 
-    /// What each task did, which is added to its account.
+    /// Measures what each task did, and adds that to its account.
     fn measure(&mut self) -> BTreeMap<u64, TaskUsage> {
         let period = self.observer.period();
         let mut all = BTreeMap::new();
@@ -301,7 +300,7 @@ impl Rebalancer {
             all.insert(*id, usage);
         }
         for (node, load) in self.loads.iter_mut().enumerate() {
-            // What is known about each task is finer than what is known about CPUs.
+            // The measurements of tasks are finer than those of CPUs.
             let own_load = ran[node].saturating_add(waited[node]);
             let all_load = if self.observer.knows_waiting() {
                 load.runnable
@@ -310,7 +309,7 @@ impl Rebalancer {
             };
             load.runnable = all_load.max(own_load);
             load.idle = load.idle.min(self.cpus[node].saturating_sub(ran[node]));
-            // Smoothed: a home is chosen for longer than a period.
+            // The load is smoothed, because a home is chosen for longer than a period.
             let others = load.runnable.saturating_sub(own_load);
             self.others[node] = u32::midpoint(self.others[node], others);
         }
@@ -409,7 +408,7 @@ impl Task {
         }
     }
 
-    /// Restricts all its threads that have the known mask to these CPUs, except those of the tasks in `others`. False if its first
+    /// Restricts all its threads that have the known mask to these CPUs, except those of the tasks in `others`. Returns false if its first
     /// thread has another mask.
     fn confine(&mut self, cpus: &CpuSet, others: &BTreeSet<u32>) -> bool {
         let first = Linux::affinity_of(self.process);
@@ -441,7 +440,7 @@ impl Task {
     }
 }
 
-/// CPU time of the caller, because other threads may have had the CPU in the middle of a step.
+/// The caller's CPU time is used, not elapsed time, because other threads may have used the CPU in the middle of a step.
 fn cpu_time() -> Duration {
     Linux::cpu_time(Linux::current_thread()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Which file a command is, as shells and `execvp` find it.
+//! Finds the file that a command's name means, as shells and `execvp` do.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,21 +7,21 @@ use std::{fs, io};
 
 use rustix::fs::{Access, access};
 
-/// What a name leads to.
+/// The result of the search for a name.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A file that this process may execute.
     Program(PathBuf),
-    /// This one exists, but may not be executed or is not a file. If there are several, the first file, or otherwise the
-    /// first of the others.
+    /// No executable file was found. This entry exists, but may not be executed or is not a file. If there are several, it is the first
+    /// file, or else the first entry.
     NotExecutable(PathBuf),
     /// The name is a path, and it cannot be determined whether anything is there.
     Unreadable(io::Error),
-    /// Nothing.
+    /// Nothing has that name.
     Nothing,
 }
 
-/// Finds a command: itself if its name has a slash, otherwise the first executable one in the folders of `path`.
+/// Finds a command: the name itself if it has a slash, otherwise the first executable file of that name in the folders of `path`.
 pub(crate) fn search(name: &OsStr, path: &OsStr) -> Found {
     if name.is_empty() {
         return Found::Nothing;
@@ -47,14 +47,14 @@ pub(crate) fn search(name: &OsStr, path: &OsStr) -> Found {
                     refused = Some(file);
                 }
             }
-            // Treated as if it were not there.
+            // Treated as if nothing had that name.
             Err(_) => {}
         }
     }
     refused.map_or(Found::Nothing, Found::NotExecutable)
 }
 
-/// Whether what is there can be executed.
+/// Whether the entry at a path can be executed.
 fn is_program(file: &Path) -> io::Result<bool> {
     Ok(fs::metadata(file)?.is_file() && access(file, Access::EXEC_OK).is_ok())
 }

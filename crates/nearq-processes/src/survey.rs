@@ -1,8 +1,8 @@
-//! Which processes live where now: those with homes, of all trees and runs on this machine, and those that are otherwise bound to a
-//! node.
+//! Lists which processes are at home on which node now: processes with homes, of all trees and runs on this machine, and processes that are
+//! otherwise bound to a node.
 //!
-//! Homes are found in the tables of `nearq` processes (`/proc/PID/fd`), which are only read. A table's homes may be caches, or nodes
-//! of a pretended machine; here each is the node that its CPUs belong to. Processes that come and go meanwhile may be missing.
+//! Homes are found in the tables of `nearq` processes (`/proc/PID/fd`), which are only read. A table's homes may be caches, or nodes of a
+//! pretended machine; here each home counts as the node to which its CPUs belong. Processes that come and go meanwhile may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,11 +28,11 @@ const MOST_TABLES_OF_USER: usize = 256;
 /// How a process is bound to the node that is its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residence {
-    /// It has an entry in a table.
+    /// The process has an entry in a table.
     Home(How, State),
-    /// It may run on CPUs of this node only, whatever restricted it.
+    /// The process may run only on CPUs of this node, whatever restricted it.
     Bound,
-    /// It has no home.
+    /// The process has no home.
     Free,
 }
 
@@ -51,29 +51,29 @@ pub struct Resident {
     pub residence: Residence,
     /// The supervisor of its tree, the `nearq` process that keeps its home.
     pub supervisor: Option<u32>,
-    /// Bytes of its memory by index of the nodes; none if they may not be read or were not asked for.
+    /// Bytes of its memory by index of the nodes; `None` if they may not be read or were not asked for.
     pub bytes: Option<Vec<u64>>,
 }
 
-/// A node, and what is there.
+/// A node, with its processes and memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSurvey {
     /// The load of its CPUs.
     pub load: NodeLoad,
     /// Processes that are at home here.
     pub residents: usize,
-    /// How many of them last ran elsewhere.
+    /// How many of these processes last ran elsewhere.
     pub away: usize,
-    /// Their memory that is here.
+    /// The memory of these processes that is on this node.
     pub bytes_home: u64,
-    /// Their memory that is elsewhere.
+    /// The memory of these processes that is on other nodes.
     pub bytes_away: u64,
 }
 
-/// What was found.
+/// The result of the survey.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
-    /// By index of the nodes.
+    /// The nodes, by index.
     pub nodes: Vec<NodeSurvey>,
     /// Processes, by number.
     pub residents: Vec<Resident>,
@@ -86,7 +86,7 @@ pub struct Survey {
 /// Which processes are included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Which {
-    /// Also those without a home.
+    /// Also processes without a home.
     pub all: bool,
 }
 
@@ -122,7 +122,7 @@ pub fn take(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
     for (&pid, &its_user) in &users {
         if is_supervisor(pid) {
             let left = budgets.entry(its_user).or_default();
-            // The process that makes a table can write any number into it.
+            // The process that made a table may have written any number into it.
             let may_keep =
                 |other| users.get(&other).is_some_and(|user| its_user == 0 || *user == its_user);
             let mut keeps = false;
@@ -165,7 +165,7 @@ fn name(pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// Whether it may keep homes, by its name.
+/// Whether a process may be a supervisor, judging by its name.
 fn is_supervisor(pid: u32) -> bool {
     name(pid).is_some_and(|name| name == SUPERVISOR || name.starts_with("nearq"))
 }
@@ -204,7 +204,7 @@ fn tables(pid: u32, left: &mut Budget) -> impl Iterator<Item = TableCopy> {
     wanted.filter_map(|path| TableCopy::of(&path))
 }
 
-/// The entries of a table, by process, for the processes about which it may say anything.
+/// The entries of a table, by process, for the processes about which the table is believed.
 fn read(
     supervisor: u32,
     view: &View<'_>,
@@ -254,7 +254,7 @@ fn resident(
     Some(Resident { pid, command: command(pid), home, now, residence, supervisor, bytes })
 }
 
-/// The node that all CPUs on which a process may run belong to; none if there is only one node.
+/// The node to which all CPUs on which a process may run belong; `None` if the machine has only one node.
 fn bound_to(pid: u32, nodes: &Nodes) -> Option<usize> {
     if nodes.is_single() {
         return None;
@@ -298,7 +298,7 @@ mod tests {
         let nodes = Nodes::pretended(&[(0, cpus.clone())], &[vec![10]]);
         let child = Started(Command::new("sleep").arg("1000").spawn().unwrap());
         let child = &child.0;
-        // It gets its new name a moment before its new arguments.
+        // A process gets its new name a moment before its new arguments.
         let begin = Instant::now();
         while command(child.id()) != "sleep 1000" {
             assert!(begin.elapsed() < Duration::from_secs(50), "{}", command(child.id()));
@@ -315,7 +315,7 @@ mod tests {
         let found: Vec<_> = tables(std::process::id(), &mut Budget::default()).collect();
         assert!(!found.is_empty());
         let mut little = Budget { files: 1000, tables: 2 };
-        // Other tests may have tables, too.
+        // Other tests may have tables too.
         let copies = tables(std::process::id(), &mut little).count();
         assert!((1..=2).contains(&copies) && little.tables == 0 && little.files < 1000);
         assert_eq!(tables(std::process::id(), &mut little).count(), 0);

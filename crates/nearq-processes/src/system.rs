@@ -1,4 +1,4 @@
-//! What jobs and trees need from the system that the standard library does not have: signals as a file, a second process, descriptors of
+//! System functions for jobs and trees that the standard library does not have: signals as a file, a second process, descriptors of
 //! processes.
 
 use std::io;
@@ -38,7 +38,7 @@ impl SignalSet {
         }
     }
 
-    /// All except those that a program raises by its own fault, which end it on the spot.
+    /// All signals except those that a program's own faults raise, which end it at once.
     pub(crate) fn from_outside() -> Self {
         let mut set = Self::all();
         for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
@@ -48,24 +48,24 @@ impl SignalSet {
         set
     }
 
-    /// These and one more.
+    /// These signals and one more.
     pub(crate) fn with(mut self, signal: c_int) -> Self {
-        // SAFETY: the set is ours; what is no signal is refused.
+        // SAFETY: the set is ours; a number that is no signal is refused.
         unsafe { libc::sigaddset(&raw mut self.0, signal) };
         self
     }
 
-    /// Blocks them in this thread. Returns what was blocked before.
+    /// Blocks these signals in this thread. Returns the signals that were blocked before.
     pub(crate) fn block(self) -> SignalSet {
         self.change(libc::SIG_BLOCK)
     }
 
-    /// Unblocks them in this thread: those that came meanwhile are delivered now.
+    /// Unblocks these signals in this thread: signals that arrived meanwhile are delivered now.
     pub(crate) fn unblock(self) {
         self.change(libc::SIG_UNBLOCK);
     }
 
-    /// Blocks these and no others. May be called between fork and exec.
+    /// Blocks these signals and no others. May be called between fork and exec.
     pub(crate) fn restore(self) {
         self.change(libc::SIG_SETMASK);
     }
@@ -79,7 +79,7 @@ impl SignalSet {
         }
     }
 
-    /// A file from which those that are blocked can be read.
+    /// A file from which blocked signals of this set can be read.
     pub(crate) fn file(self) -> io::Result<OwnedFd> {
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
         // SAFETY: the set is ours.
@@ -92,7 +92,7 @@ impl SignalSet {
     }
 }
 
-/// A signal that came.
+/// A signal that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedSignal {
     pub(crate) signal: c_int,
@@ -100,7 +100,7 @@ pub(crate) struct ReceivedSignal {
     pub(crate) by_process: bool,
 }
 
-/// The next one, if there is one.
+/// The next signal, if one has arrived.
 pub(crate) fn next_signal(file: &OwnedFd) -> Option<ReceivedSignal> {
     let mut received = MaybeUninit::<libc::signalfd_siginfo>::uninit();
     let size = size_of::<libc::signalfd_siginfo>();
@@ -114,7 +114,7 @@ pub(crate) fn next_signal(file: &OwnedFd) -> Option<ReceivedSignal> {
     Some(ReceivedSignal { signal: received.ssi_signo as c_int, by_process: received.ssi_code <= 0 })
 }
 
-/// The signal of a number.
+/// The signal with that number.
 pub(crate) fn signal(number: c_int) -> Signal {
     // SAFETY: no number comes here that the kernel has not given, or that is not one of its constants.
     unsafe { Signal::from_raw_unchecked(number) }
@@ -122,7 +122,7 @@ pub(crate) fn signal(number: c_int) -> Signal {
 
 /// Sends this process the signal.
 fn send_self(number: c_int) {
-    // It may always send itself one.
+    // A process may always send itself a signal.
     let _ = kill_process(rustix::process::getpid(), signal(number));
 }
 
@@ -140,29 +140,30 @@ pub(crate) fn default_action(signal: c_int) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Ends this process by the signal, as if it had not been handled, but without a core file, because the program ends in order.
+/// Ends this process by the signal, as if the signal had not been handled, but without a core file, because the program ends in an orderly
+/// way.
 pub fn die_by(signal: c_int) -> ! {
     default_action(signal);
-    // If it cannot be set, there is a core file.
+    // If the limit cannot be set, there is a core file.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     send_self(signal);
     SignalSet::empty().with(signal).unblock();
-    // If the signal does not end processes, or not this one because it is the first of a PID namespace.
+    // Reached if the signal does not end processes, or does not end this one because it is the first of a PID namespace.
     std::process::exit(128 + signal)
 }
 
-/// A process by its number; the descriptor names this very process while it is open.
+/// Opens a process by its number; the descriptor refers to this very process while it is open.
 pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::SRCH)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Sends a signal to a process; one that has ended gets none.
+/// Sends a signal to a process, unless it has ended.
 pub(crate) fn send(process: &OwnedFd, number: c_int) {
     let _ = pidfd_send_signal(process, signal(number));
 }
 
-/// What a child did.
+/// What has happened to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     Exited(c_int),
@@ -187,7 +188,7 @@ impl Child {
 pub(crate) fn next_child() -> io::Result<Option<(u32, Child, rusage)>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<rusage>::zeroed();
-    // SAFETY: both places are what the call writes.
+    // SAFETY: both places have the types that the call writes.
     let pid = unsafe {
         libc::wait4(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED, usage.as_mut_ptr())
     };
@@ -226,12 +227,12 @@ pub(crate) fn die_with_parent(number: c_int) -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(signal(number)))?)
 }
 
-/// A second process that continues from here; its number, or 0 in itself.
+/// Forks: a second process continues from here. Returns its number, or 0 in the second process.
 ///
 /// # Safety
 /// This process has no other threads.
 pub(crate) unsafe fn fork() -> io::Result<u32> {
-    // SAFETY: by the caller.
+    // SAFETY: as the caller promises.
     let pid = unsafe { libc::fork() };
     u32::try_from(pid).map_err(|_| io::Error::last_os_error())
 }
@@ -245,11 +246,11 @@ pub(crate) fn own_session() -> u32 {
 
 /// Moves to a process group of its own: signals from the terminal do not reach this process.
 pub(crate) fn leave_group() {
-    // It fails for the leader of a session, which a child just forked is not.
+    // The call fails for the leader of a session, which a child just forked is not.
     let _ = rustix::process::setpgid(None, None);
 }
 
-/// Whether memory comes from where the system takes it by default: no policy has been set for this process.
+/// Whether the memory policy is the system's default: no policy has been set for this process.
 #[inline]
 pub fn has_usual_memory() -> bool {
     let mut mode: c_int = libc::MPOL_DEFAULT;
@@ -261,15 +262,15 @@ pub fn has_usual_memory() -> bool {
     returned != 0 || mode == libc::MPOL_DEFAULT
 }
 
-/// The process that started this one, or is its parent now. May be called between fork and exec.
+/// The parent of this process: the process that started it, or that has adopted it since. May be called between fork and exec.
 pub(crate) fn parent() -> u32 {
     Pid::as_raw(rustix::process::getppid()).cast_unsigned()
 }
 
-/// Sets the name that lists of processes show for this one.
+/// Sets the name that lists of processes show for this process.
 pub(crate) fn name_self(name: &str) {
     if let Ok(name) = std::ffi::CString::new(name) {
-        // Nothing but its name depends on it.
+        // Only the name of the process depends on this call.
         let _ = rustix::thread::set_name(&name);
     }
 }
@@ -278,7 +279,7 @@ pub(crate) fn name_self(name: &str) {
 pub(crate) fn raise_descriptors() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
-    // No limit is as many as there are numbers.
+    // No limit counts as the largest number.
     if raised { maximum } else { current }.unwrap_or(u64::MAX)
 }
 
@@ -291,7 +292,7 @@ mod tests {
         let set = SignalSet::empty().with(libc::SIGUSR2);
         let file = set.file().unwrap();
         let before = set.block();
-        // SAFETY: a number; it is for this thread, which holds it back.
+        // SAFETY: a number; the signal is for this thread, which blocks it.
         unsafe { libc::raise(libc::SIGUSR2) };
         let received = next_signal(&file).unwrap();
         assert!(received.signal == libc::SIGUSR2 && received.by_process);

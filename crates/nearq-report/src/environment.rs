@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Environment {
     /// The kernel's release.
     pub kernel: Option<String>,
-    /// What the CPU calls itself.
+    /// The name of the CPU.
     pub cpu_model: Option<String>,
     /// How many CPUs this process may use.
     pub cpus: usize,
@@ -19,10 +19,10 @@ pub struct Environment {
     pub governor: Option<String>,
     /// Whether the clock may go above its nominal rate.
     pub boost: Option<bool>,
-    /// The share of all CPUs' time that the host gave to others during the run, in percent.
+    /// The share of all CPUs' time that the host gave to other guests during the run, in percent.
     pub steal_percent: Option<f64>,
-    /// The share of all CPUs' time that other programs used during the run, in percent: above a few, the figures say
-    /// as much about them.
+    /// The share of all CPUs' time that other programs used during the run, in percent: above a few percent, the figures say as much about
+    /// those programs.
     pub others_percent: Option<f64>,
     /// The load averages (1, 5 and 15 minutes) when the run began.
     pub load: Option<[f64; 3]>,
@@ -38,12 +38,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins a run on this machine, with `cpus` to use.
+    /// Begins a run on this machine, which may use `cpus`.
     pub fn start(cpus: usize) -> Self {
         Self::start_at(Path::new("/"), cpus)
     }
 
-    /// The same with another root than `/`.
+    /// The same with a root other than `/`.
     fn start_at(root: &Path, cpus: usize) -> Self {
         let text = |path: &str| read(root, path);
         let environment = Environment {
@@ -115,7 +115,7 @@ const DISTURBING: f64 = 3.0;
 #[derive(Clone, Copy, Debug)]
 struct CpuTime {
     total: u64,
-    /// Without waiting for disks, which leaves the CPU to others.
+    /// Waiting for disks is left out, because it leaves the CPU to others.
     idle: u64,
     steal: u64,
 }
@@ -130,7 +130,7 @@ impl CpuTime {
         Some(Self { total: ticks.iter().sum(), idle: ticks[3] + ticks[4], steal: *ticks.get(7)? })
     }
 
-    /// The share of CPU time that other processes used: neither this process nor the host, and not idle time.
+    /// The share of CPU time that other processes used: the share without this process, the host and idle time.
     fn others_percent_since(&self, start: &Self, own_time: Duration) -> Option<f64> {
         let total = self.total.checked_sub(start.total).filter(|&total| total > 0)?;
         let unused = self.idle.saturating_sub(start.idle) + self.steal.saturating_sub(start.steal);
@@ -145,7 +145,7 @@ impl CpuTime {
 }
 
 impl Environment {
-    /// That of a simulated machine, which is the same each time: what it stands for, and its CPUs.
+    /// The conditions on a simulated machine, which are the same each time: the machine that it represents, and its CPUs.
     pub fn simulated(about: &str, cpus: usize) -> Self {
         Self {
             kernel: None,
@@ -159,7 +159,7 @@ impl Environment {
         }
     }
 
-    /// What disturbed the run, if it was enough to make the figures doubtful.
+    /// The disturbances of the run, if they were large enough to make the figures doubtful.
     pub fn warning(&self) -> Option<String> {
         let percent = self.others_percent.filter(|&percent| percent > DISTURBING)?;
         Some(format!("other programs used {percent:.0} % of the CPUs meanwhile"))
@@ -193,7 +193,7 @@ impl Environment {
 mod tests {
     use super::*;
 
-    /// A root folder of its own with the given files, removed at the end.
+    /// A temporary root folder with the given files, removed at the end.
     struct Root(PathBuf);
 
     impl Root {

@@ -1,18 +1,18 @@
-//! What can go wrong with an experiment, and the exit status that the command ends with.
+//! The ways in which an experiment can fail, and the exit status with which the command then ends.
 
 use std::fmt;
 
 /// Why an experiment gave no result. The text is one clear line.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Error {
-    /// What was asked for cannot be done: the line names the value and what is allowed.
+    /// The request cannot be carried out: the line names the value and what is allowed.
     Input(String),
-    /// The run started and failed; a block that did not verify is one.
+    /// The run started and failed, for example because a block did not verify.
     Run(String),
 }
 
 impl Error {
-    /// What was asked for cannot be done.
+    /// The request cannot be carried out.
     pub fn input(message: impl Into<String>) -> Self {
         Self::Input(message.into())
     }

@@ -1,5 +1,5 @@
-//! Measurements of a machine: which machine, real or simulated, how far the measurement is, and its result, a [`Report`]:
-//! numbers in one JSON shape, tables in plain text, and a picture.
+//! Measurements of a machine, real or simulated: the choice of the machine, the progress of the measurement, and its result, a [`Report`],
+//! with numbers in one JSON shape, tables in plain text, and a picture.
 //!
 //! | file | has |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `progress` | the progress bar |
 //! | `error` | why there is no result, and the exit status |
 
-// It reads /proc and writes files: code for Linux programs, not for the runtime.
+// This crate reads /proc and writes files: it is for Linux programs, not for the runtime.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 // An `Error` says in one line what was wrong; a section for each function would repeat that it can be returned.
 #![allow(clippy::missing_errors_doc)]

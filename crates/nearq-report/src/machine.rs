@@ -22,7 +22,7 @@ pub struct Machine {
     set_up: fn(Simulation) -> Simulation,
 }
 
-/// What a person who gave a path to `--on` can do.
+/// Advice to a user who gave a path to `--on`.
 fn remedy(error: &TopologyError) -> &'static str {
     match error {
         TopologyError::Unreadable { source, .. } => match source.kind() {
@@ -77,7 +77,7 @@ impl Machine {
             .map_err(|error| Error::input(refused(error)))
     }
 
-    /// This machine, as far as the process may use it.
+    /// This machine, with the CPUs that the process may use.
     pub fn here() -> Result<Self, Error> {
         let machine = Linux::machine()
             .map_err(|error| Error::input(format!("cannot read this machine: {error}")))?;
@@ -151,17 +151,17 @@ or one of these, simulated with the costs of the real machine:
         &self.topology
     }
 
-    /// The CPUs of it that may be used.
+    /// The CPUs of the machine that may be used.
     pub fn usable(&self) -> &CpuSet {
         &self.usable
     }
 
-    /// What the process may use of it, if it is the real one.
+    /// The limits of the process, if the machine is the real one.
     pub fn limits(&self) -> Option<&Limits> {
         self.limits.as_ref()
     }
 
-    /// The simulated machine that it is; `None` for the real one.
+    /// The simulated machine; `None` for the real one.
     pub fn model(&self) -> Option<&nearq_sim::Machine> {
         self.simulated.as_ref()
     }
@@ -172,16 +172,15 @@ or one of these, simulated with the costs of the real machine:
         Some((self.set_up)(Simulation::on(self.simulated.as_ref()?, seed).limits(limits)))
     }
 
-    /// The same machine, each of whose simulations goes through `set_up` before it runs: to have another scheduler, for
-    /// example.
+    /// The same machine, but each of its simulations is passed to `set_up` before it runs, for example to use another scheduler.
     #[must_use]
     pub fn setting_up(mut self, set_up: fn(Simulation) -> Simulation) -> Self {
         self.set_up = set_up;
         self
     }
 
-    /// What is simulated, for people: what it is, its clock, and what everything costs on it, one
-    /// line each. `None` for the real one.
+    /// A description of the simulated machine for people: what it is, its clock, and the cost of each operation, one line each. `None` for
+    /// the real one.
     pub fn costs(&self) -> Option<String> {
         let machine = self.simulated.as_ref()?;
         let costs = nearq_sim::Costs::NAMES.iter().filter_map(|name| {
@@ -196,7 +195,7 @@ or one of these, simulated with the costs of the real machine:
         ))
     }
 
-    /// How many CPUs the process may keep busy: those it may run on, or less where a cgroup's quota says so.
+    /// How many CPUs the process may keep busy: those it may run on, or fewer if a cgroup's quota is lower.
     pub fn parallelism(&self) -> usize {
         self.parallelism
     }
@@ -207,7 +206,7 @@ or one of these, simulated with the costs of the real machine:
         pods.pods.into_iter().map(|pod| pod.cpus).collect()
     }
 
-    /// Why the pods of a scope are what they are, in a few words: `one L3`, `no SMT`, ...
+    /// Why the pods of a scope are formed as they are, in a few words: `one L3`, `no SMT`, ...
     pub fn count(&self, scope: AffinityScope) -> String {
         let (thing, things) = scope.pod_nouns();
         if scope == AffinityScope::System {

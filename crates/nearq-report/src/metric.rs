@@ -38,7 +38,7 @@ pub const START_LATENCY_P99: Metric = metric("start_latency_us_p99", "us");
 pub const START_LATENCY_MAX: Metric = metric("start_latency_us_max", "us");
 /// Latencies that were measured.
 pub const SAMPLES: Metric = metric("samples", "1");
-/// Those of them during which the host took time from the CPU.
+/// The measured latencies during which the host took time from the CPU.
 pub const SAMPLES_STOLEN: Metric = metric("samples_stolen", "1");
 /// From queueing to start: longest.
 pub const LATENCY_MAX: Metric = metric("latency_ms_max", "ms");
@@ -54,9 +54,9 @@ pub const LATENCY_P50: Metric = metric("latency_ms_p50", "ms");
 pub const LATENCY_P99: Metric = metric("latency_ms_p99", "ms");
 /// From queueing to start: 99.9th percentile.
 pub const LATENCY_P999: Metric = metric("latency_ms_p999", "ms");
-/// Data that went the whole way and verified, per second of wall time.
+/// Data that passed through all steps and verified, per second of wall time.
 pub const THROUGHPUT: Metric = metric("throughput_mib_s", "MiB/s");
-/// By how much a conclusion holds; negative where it fails.
+/// By how much a conclusion holds; negative if it fails.
 pub const MARGIN: Metric = metric("margin", "ratio");
 /// CPU time of the process, in percent of the CPUs that it may use.
 pub const CPU_PERCENT: Metric = metric("cpu_percent", "%");
@@ -70,7 +70,7 @@ pub const REPATRIATED_PERCENT: Metric = metric("repatriated_percent", "%");
 pub const ELAPSED: Metric = metric("elapsed_s", "s");
 /// That time as a multiple of the ideal one.
 pub const RATIO: Metric = metric("ratio_to_ideal", "ratio");
-/// CPU time in user mode of everything that was to be done, or all of it where that is not told apart.
+/// CPU time in user mode of everything that was to be done, or all CPU time if user mode is not distinguished.
 pub const USER: Metric = metric("user_s", "s");
 /// The same, mean of the tasks.
 pub const AVERAGE_USER: Metric = metric("average_user_s", "s");
@@ -78,17 +78,17 @@ pub const AVERAGE_USER: Metric = metric("average_user_s", "s");
 pub const SYSTEM: Metric = metric("system_s", "s");
 /// CPU time on the node where the memory is, in percent of all.
 pub const HOME_PERCENT: Metric = metric("home_percent", "%");
-/// How often tasks went on on another node.
+/// How often tasks continued on another node.
 pub const CROSSINGS: Metric = metric("node_crossings", "1");
-/// The same for each time that a task left its home: two are there and back.
+/// The number of such moves for each time that a task left its home: two mean there and back.
 pub const CROSSINGS_EACH: Metric = metric("node_crossings_each", "1");
-/// From leaving home to being back, mean of all times.
+/// The time from leaving home to being back, mean of all times.
 pub const RETURN: Metric = metric("return_s", "s");
-/// Tasks that were not back at the end.
+/// Tasks that were not back at home at the end.
 pub const STRAYS: Metric = metric("strays", "tasks");
-/// By how much less wall time it took than without homes, in the same run.
+/// How much less wall time a row took than without homes, in the same run.
 pub const ELAPSED_GAIN: Metric = metric("elapsed_gain_percent", "%");
-/// The share of what the ideal row gains that this one gains.
+/// The gain of this row as a share of the gain of the ideal row.
 pub const GAP_CLOSED: Metric = metric("gap_closed_percent", "%");
 /// CPU time as a multiple of that without homes, in the same run.
 pub const CPU_RATIO: Metric = metric("cpu_seconds_ratio", "ratio");
@@ -112,7 +112,7 @@ pub const MONITOR_PERCENT: Metric = metric("monitor_cpu_percent", "%");
 pub const ACQUISITIONS_PER_SECOND: Metric = metric("acquisitions_per_second", "1/s");
 /// Share of the acquisitions that the busier half of the threads made.
 pub const FAIRNESS: Metric = metric("fairness", "share");
-/// From before a lock was asked for until it was had, median.
+/// From before a lock was requested until it was acquired, median.
 pub const WAIT_P50: Metric = metric("wait_us_p50", "us");
 /// The same, 99th percentile.
 pub const WAIT_P99: Metric = metric("wait_us_p99", "us");
@@ -122,11 +122,11 @@ pub const WAIT_P9999: Metric = metric("wait_us_p9999", "us");
 pub const WAIT_MAX: Metric = metric("wait_us_max", "us");
 /// Acquisitions beyond those of our plain mutex in the same run.
 pub const GAIN: Metric = metric("gain_percent", "%");
-/// Acquisitions of one lock as a multiple of those of another one in the same run.
+/// Acquisitions of one lock as a multiple of those of another lock in the same run.
 pub const ACQUISITIONS_RATIO: Metric = metric("acquisitions_ratio", "ratio");
-/// The 99.99th percentile of one lock's waits as a multiple of the other one's in the same run.
+/// The 99.99th percentile of one lock's waits as a multiple of that of the other lock in the same run.
 pub const WAIT_RATIO_P9999: Metric = metric("wait_ratio_p9999", "ratio");
-/// The same of the longest waits.
+/// The same for the longest waits.
 pub const WAIT_RATIO_MAX: Metric = metric("wait_ratio_max", "ratio");
 /// How often the monitor's thread was put on a CPU in a second while work waits.
 pub const MONITOR_WAKES: Metric = metric("monitor_wakes_per_second", "1/s");

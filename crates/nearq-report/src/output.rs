@@ -1,5 +1,5 @@
-//! Where a report goes. Whether the files can be written is tried before the experiment starts, so that a path that cannot be written
-//! is refused at once and not after minutes; they change only when there is a result.
+//! The destinations of a report. Whether the files can be written is checked before the experiment starts, so that a path that cannot be
+//! written is refused at once and not after minutes. The files change only when there is a result.
 
 use crate::{Error, Report};
 use clap::Args;
@@ -36,7 +36,7 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Refuses what cannot be written.
+    /// Refuses files that cannot be written.
     pub fn check(&self) -> Result<(), Error> {
         if let Some(Target::File(path)) = &self.json {
             probe("--json", path)?;
@@ -44,7 +44,7 @@ impl Outputs {
         self.svg.as_ref().map_or(Ok(()), |path| probe("--svg", path))
     }
 
-    /// Writes the JSON and the picture, and prints the tables. What cannot be written is no reason to lose the others.
+    /// Writes the JSON and the picture, and prints the tables. If one of them cannot be written, the others are still written.
     pub fn write(&self, report: &Report) -> Result<(), Error> {
         let printed = if self.json == Some(Target::Stdout) {
             output::print_aside(&report.text);

@@ -1,9 +1,10 @@
-//! How far an experiment is, for the person who waits.
+//! The progress of an experiment, for the user who waits.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nearq_command::screen;
 
-/// How far an experiment is. On a terminal that can clear a line it is a bar on standard error; elsewhere nothing is printed.
+/// The progress of an experiment. On a terminal that can clear a line, it is shown as a bar on standard error; elsewhere nothing is
+/// printed.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
@@ -21,7 +22,7 @@ impl Progress {
         Self(ProgressBar::hidden())
     }
 
-    /// Begins, with so many steps to go.
+    /// Begins an experiment of that many steps.
     pub fn begin(&self, steps: usize) {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} left  {wide_msg}");
         self.0.set_style(style.expect("the template is a constant"));
@@ -53,7 +54,7 @@ mod tests {
     use std::os::fd::{FromRawFd as _, OwnedFd};
     use std::process::{Command, Stdio};
 
-    /// What a process whose standard error is a terminal of that kind shows there of a bar.
+    /// The bar as shown by a process whose standard error is a terminal of that kind.
     fn shown(term: &str) -> String {
         let (mut person, mut program) = (0, 0);
         let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
@@ -76,10 +77,10 @@ mod tests {
         command.args(["--exact", "--ignored", "progress::tests::a_bar_can_be_drawn_in_a_test"]);
         command.env("TERM", term).stdout(Stdio::null()).stderr(program);
         assert!(command.status().expect("it starts").success());
-        // It has the other side of the terminal.
+        // The process has the other side of the terminal.
         drop(command);
         let mut bytes = Vec::new();
-        // What is closed at the other side ends with an error.
+        // Reading fails when the other side is closed.
         let _ = person.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     }

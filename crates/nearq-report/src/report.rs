@@ -1,4 +1,4 @@
-//! A report, and what its numbers are collected in.
+//! A report, and the collector of its numbers.
 
 use crate::metric::Metric;
 use crate::{Environment, Error, Summary};
@@ -19,7 +19,7 @@ pub struct Row {
     /// The runs.
     #[serde(flatten)]
     pub summary: Summary,
-    /// The figure of the published document, where it has one.
+    /// The figure of the published document, if it has one.
     pub published: Option<f64>,
 }
 
@@ -80,10 +80,10 @@ impl From<Written> for Report {
 }
 
 impl Report {
-    /// What [`to_json`](Self::to_json) gave, without what is for people.
+    /// Parses the output of [`to_json`](Self::to_json). The parts that are only for people are missing.
     ///
     /// # Errors
-    /// It is something else.
+    /// The text is something else.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let written: Result<Written, _> = serde_json::from_str(text);
         written.map(Self::from).map_err(|error| {
@@ -131,7 +131,7 @@ impl Collector {
         self.number(scenario, row, metric).runs.push(value);
     }
 
-    /// Says what the document published for a number.
+    /// Sets the figure that the document published for a number.
     pub fn publish(&mut self, scenario: &str, row: &str, metric: Metric, value: f64) {
         self.number(scenario, row, metric).published = Some(value);
     }

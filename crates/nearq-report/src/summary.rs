@@ -1,8 +1,8 @@
-//! Several runs of one measurement, in five numbers.
+//! Several runs of one measurement, summarised in five numbers.
 
 use serde::{Deserialize, Serialize};
 
-/// Several runs of one measurement, in five numbers.
+/// Several runs of one measurement, summarised in five numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The middle run; of an even number, the mean of the middle two.
@@ -30,7 +30,7 @@ impl Summary {
         } else {
             sorted[count / 2]
         };
-        // Around the first run, so that equal runs give exactly themselves and a deviation of zero.
+        // Computed relative to the first run, so that the mean of equal runs is exactly their value and the deviation is zero.
         let mean = first + runs.iter().map(|run| run - first).sum::<f64>() / count as f64;
         let squares: f64 = runs.iter().map(|run| (run - mean).powi(2)).sum();
         let deviation = if count > 1 { (squares / (count - 1) as f64).sqrt() } else { 0.0 };

@@ -3,7 +3,8 @@
 use nearq_command::screen::{self, GAP, Side, plain};
 use std::{fmt, iter};
 
-/// A table in plain text; in its cells is no character that would steer a terminal. The first column is aligned to the left, the others to the right.
+/// A table in plain text; its cells contain no control characters for a terminal. The first column is aligned to the left, the others to
+/// the right.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     title: String,
@@ -69,7 +70,7 @@ pub fn plus_minus(mean: f64, deviation: f64) -> String {
     format!("{mean:.2} ±{deviation:.2}")
 }
 
-/// A number with as many digits as a reader can use: three significant ones, at most two after the point.
+/// A number with as many digits as a reader can use: three significant digits, at most two after the point.
 pub fn rounded(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

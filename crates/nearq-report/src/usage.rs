@@ -1,4 +1,4 @@
-//! How much CPU time this process uses, and how often its threads took turns.
+//! The CPU time that this process uses, and the context switches of its threads.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub fn user_and_system() -> (Duration, Duration) {
     times(&of(libc::RUSAGE_SELF))
 }
 
-/// User and system time of the processes that this one has started and waited for, and that these have.
+/// User and system time of the processes that this process has started and waited for, and of those that these have started and waited for.
 pub fn of_children() -> (Duration, Duration) {
     times(&of(libc::RUSAGE_CHILDREN))
 }
@@ -37,7 +37,7 @@ pub fn cpu_time() -> Duration {
     user + system
 }
 
-/// The same with that of the processes that it started, as far as it has waited for them.
+/// The same, plus the time of the processes that it started, as far as it has waited for them.
 pub(crate) fn cpu_time_of_all() -> Duration {
     let (user, system) = of_children();
     cpu_time() + user + system

@@ -1,4 +1,4 @@
-//! A program arrives in the tree: whether it takes a home, which one, and how it leaves it.
+//! The start of a program in the tree: decides whether it takes a home, and which one, and gives the home back at the end.
 //!
 //! ```text
 //! the CPUs were chosen explicitly ──────────────────────────────► left alone, and so is what it starts
@@ -6,13 +6,13 @@
 //! else ────────────────────────────────────────────────────────► the least loaded home: its CPUs, its memory
 //! ```
 //!
-//! *The origin of the inherited CPUs* is in the environment (`variable`): a home, or no choice at all. They also count as a home's if
-//! they consist of whole homes and nearq lets processes out of theirs. Programs whose task is to choose CPUs or memory for what they
-//! execute are known by name; what they choose is left alone from then on.
+//! *The origin of the inherited CPUs* is in the environment (`variable`): a home, or no choice at all. The CPUs also count as those of a
+//! home if they consist of whole homes and nearq lets processes out of their homes. Programs whose task is to choose CPUs or memory for the
+//! programs that they execute are known by name; their choice is left alone from then on.
 //!
-//! *Entry and process.* There is one entry per process, written only by the process, except for its state, which nearq changes,
-//! and its end, if the process did not leave. `PID` and `SLOT` say which; in the child of a fork they still name the parent's, so
-//! a process that leaves checks that the number is its own.
+//! *Entry and process.* There is one entry per process. Only the process writes it, with two exceptions: nearq changes its state, and
+//! removes the entry if the process did not. `PID` and `SLOT` identify the entry. In the child of a fork they still identify the parent's
+//! entry, so a process that removes its entry checks that the number is its own.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -38,9 +38,8 @@ enum Choose {
     Lazy,
 }
 
-// Where the process lives: the table, the entry and its process, and the variable's value, which children overwrite as well. All
-// accesses are relaxed: these are written before the program begins or in the only thread of a child, and read by threads that began
-// later.
+// The home of the process: the table, the entry and its process, and the variable's value, which children overwrite as well. All accesses
+// are relaxed: these values are written before the program begins or in the only thread of a child, and read by threads that began later.
 static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 static WORDS: AtomicUsize = AtomicUsize::new(0);
 static SLOT: AtomicUsize = AtomicUsize::new(0);
@@ -109,15 +108,15 @@ fn is_ours(view: &View<'_>, variable: &TreeVariable<'_>, current: &Mask) -> bool
         || is_of_own_entry(view, current)
 }
 
-/// Whether the process lives there already. Shells pass on the environment that they began with, not what was written into it in a
-/// child that they forked.
+/// Whether the process has that home already. Shells pass on the environment that they began with, not what was written into it in a child
+/// that they forked.
 fn is_of_own_entry(view: &View<'_>, current: &Mask) -> bool {
     own_number()
         .and_then(|pid| member::entry_of(view, pid))
         .is_some_and(|(_, entry)| member::is_mask_of(view, entry.home, current))
 }
 
-/// All CPUs and no entry, so that nearq may give it a home when it has run for some time.
+/// The process keeps all CPUs and gets no entry, so that nearq may give it a home when it has run for some time.
 fn begin_again(view: &View<'_>, variable: &TreeVariable<'_>) {
     if let Some(pid) = own_number()
         && let Some((slot, _)) = member::entry_of(view, pid)
@@ -132,7 +131,7 @@ fn begin_again(view: &View<'_>, variable: &TreeVariable<'_>) {
     }
 }
 
-/// Gives back what was inherited from a home; false if that is not possible, or the CPUs are a program's own choice.
+/// Undoes what was inherited from a home; returns false if that is not possible, or the CPUs are a program's own choice.
 fn undo(variable: &TreeVariable<'_>) -> bool {
     if variable.inherited != Inherited::Home {
         return variable.inherited == Inherited::Nothing;
@@ -145,7 +144,7 @@ fn undo(variable: &TreeVariable<'_>) -> bool {
     current == widest || widest.is_some_and(|widest| system::set_affinity(&widest))
 }
 
-/// Lives nowhere, not even where the parent lived.
+/// The process has no home, not even that of its parent.
 fn stay_out(value: &mut [u8]) {
     if TreeVariable::of(value)
         .is_some_and(|variable| variable.inherited == Inherited::Home && undo(&variable))
@@ -154,7 +153,7 @@ fn stay_out(value: &mut [u8]) {
     }
 }
 
-/// The table, if it is still there.
+/// The table, if it still exists.
 fn open(variable: &TreeVariable<'_>) -> Option<View<'static>> {
     let mut path = [0; 64];
     let path = table_path(&mut path, variable)?;
@@ -228,7 +227,8 @@ fn settle(view: &View<'_>, how: How, value: &mut [u8]) {
         member::report(view, Event::MemoryRefused);
     }
     variable::rewrite(value, Inherited::Home, &mask);
-    // If the scheduler of the whole machine knows homes, it then knows this one, and uses it when nearq lets the program out.
+    // Reports the home to the scheduler of the whole machine, if that is the node affine scheduler, which uses it when nearq lets the
+    // program out.
     Linux::set_home_hint_of(pid, Some(view.memory(claim.home) as usize));
     SLOT.store(claim.slot, Ordering::Relaxed);
     PID.store(pid, Ordering::Relaxed);
@@ -254,7 +254,7 @@ fn table() -> Option<View<'static>> {
     View::of(words, None)
 }
 
-/// In the child of a fork, before the program goes on there.
+/// Runs in the child of a fork, before the program continues there.
 unsafe extern "C" fn in_child() {
     let _saved = SavedErrno::new();
     let (Some(view), value) = (table(), VALUE.load(Ordering::Relaxed)) else { return };
@@ -270,10 +270,10 @@ unsafe extern "C" fn in_child() {
     }
 }
 
-/// The program exits: the home is free at once, not only at nearq's next check.
+/// Called when the program exits: frees the home at once, not only at nearq's next check.
 pub(crate) fn leave() {
     let pid = PID.load(Ordering::Relaxed);
-    // In the child of a fork the entry is the parent's.
+    // In the child of a fork the entry belongs to the parent.
     if pid == 0 || system::pid() != i64::from(pid) {
         return;
     }

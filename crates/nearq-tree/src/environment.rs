@@ -10,7 +10,7 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// # Safety
-    /// `variables` is a list of texts that ends in a null pointer; nothing else accesses them while this lives.
+    /// `variables` is a list of texts that ends in a null pointer; nothing else accesses them while this value lives.
     pub(crate) unsafe fn of(variables: *mut *mut c_char) -> Self {
         Self { variables }
     }
@@ -25,8 +25,8 @@ impl Environment {
                 return None;
             }
             if let Some((value, length)) = value_of(text, name) {
-                // SAFETY: as long as that, and writable, as the kernel has put it on the stack. Aliasing: by `of`, and the result
-                // borrows `self`.
+                // SAFETY: of that length, and writable, as the kernel has put it on the stack. Aliasing: by `of`, and the result borrows
+                // `self`.
                 return Some(unsafe { slice::from_raw_parts_mut(value, length) });
             }
             // SAFETY: this was not the null pointer, so there is another one.

@@ -1,12 +1,12 @@
 //! `libnearq_tree.so`: each program that is executed under `nearq run --tree` chooses its home node.
 //!
-//! The loader calls `begin` before the program's `main`, when its memory is not yet touched: it finds the table that the tree
-//! shares (`nearq_processes::tree` has its protocol), takes the least loaded home, and makes the program run on its CPUs and get
-//! memory from its node. When the program exits, the home is given back.
+//! The loader calls `begin` before the program's `main`, when its memory is not yet touched. `begin` finds the table that the tree shares
+//! (`nearq_processes::tree` has its protocol), takes the least loaded home, and makes the program run on its CPUs and get memory from its
+//! node. When the program exits, the home is given back.
 //!
-//! What it rests on:
-//! - **Nothing is allocated, nothing panics; no thread, no thread-local value.** `errno` is kept. What is mapped stays: the pages
-//!   of the table that were used. (Choosing at fork allocates once: the C library keeps a list of fork handlers.)
+//! The library relies on the following:
+//! - **Nothing is allocated, nothing panics; no thread, no thread-local value.** `errno` is preserved. Mappings are never removed: the
+//!   pages of the table that were used. (Choosing at fork allocates once: the C library keeps a list of fork handlers.)
 //! - **The loader is that of glibc**, which gives constructors the arguments and the environment of the program.
 //! - Programs that run with more rights than their caller are left alone: the loader does not load us there, and if the program
 //!   itself names us we do nothing.
@@ -46,7 +46,7 @@ static BEGIN: Begin = begin;
 #[cfg_attr(not(test), unsafe(link_section = ".fini_array"))]
 static END: extern "C" fn() = end;
 
-/// Before the program's `main`.
+/// Called before the program's `main`.
 extern "C" fn begin(_count: c_int, _arguments: *mut *mut c_char, variables: *mut *mut c_char) {
     if variables.is_null() || Linux::has_more_rights() {
         return;
@@ -57,7 +57,7 @@ extern "C" fn begin(_count: c_int, _arguments: *mut *mut c_char, variables: *mut
     arrive::arrive(environment);
 }
 
-/// The program exits.
+/// Called when the program exits.
 extern "C" fn end() {
     let _saved = SavedErrno::new();
     arrive::leave();

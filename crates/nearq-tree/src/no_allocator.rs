@@ -5,7 +5,7 @@ use core::ptr;
 
 pub(crate) struct NoAllocator;
 
-// SAFETY: it answers that there is no memory, which is always allowed; so nothing can come back.
+// SAFETY: it always reports that there is no memory, which is allowed; so no memory can be returned to it.
 unsafe impl GlobalAlloc for NoAllocator {
     unsafe fn alloc(&self, _layout: Layout) -> *mut u8 {
         ptr::null_mut()

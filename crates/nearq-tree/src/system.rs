@@ -1,6 +1,6 @@
 //! The system calls that the library makes, as functions. They bypass the C library, except for its `syscall`.
 //!
-//! `errno` belongs to the program: code that makes calls in the middle of it preserves it (`SavedErrno`).
+//! `errno` belongs to the program: code that makes calls while the program runs preserves it (`SavedErrno`).
 
 use core::ffi::{CStr, c_long, c_ulong, c_void};
 use core::mem::size_of;
@@ -27,7 +27,7 @@ pub(crate) fn pid() -> c_long {
     unsafe { libc::syscall(libc::SYS_getpid) }
 }
 
-/// The CPU that this runs on.
+/// The CPU on which this thread runs.
 pub(crate) fn cpu() -> Option<usize> {
     let mut cpu: u32 = 0;
     let nowhere = ptr::null_mut::<c_void>();
@@ -66,7 +66,7 @@ pub(crate) fn affinity() -> Option<Mask> {
 /// Restricts the thread to these CPUs; false if that is refused.
 pub(crate) fn set_affinity(mask: &Mask) -> bool {
     let place = mask.as_ptr();
-    // SAFETY: as much is read as there is.
+    // SAFETY: no more is read than the mask has.
     let returned =
         unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<Mask>(), place) };
     returned == 0
@@ -81,11 +81,11 @@ pub(crate) fn set_memory(node: Option<u32>) -> bool {
         Some(node) => {
             let Some(word) = nodes.get_mut(node as usize / BITS) else { return false };
             *word = 1 << (node as usize % BITS);
-            // One more than there are: the kernel subtracts it again.
+            // One more than the number of bits: the kernel subtracts one.
             (libc::MPOL_PREFERRED, nodes.as_ptr(), 1024 + 1)
         }
     };
-    // SAFETY: none, or as many bits as are there.
+    // SAFETY: no mask, or as many bits as the mask has.
     let returned =
         unsafe { libc::syscall(libc::SYS_set_mempolicy, c_long::from(mode), mask, bits) };
     returned == 0
@@ -118,7 +118,7 @@ fn map_file(file: c_long) -> Option<&'static [AtomicU64]> {
     let length = unsafe { libc::syscall(libc::SYS_lseek, file, 0_usize, libc::SEEK_END) };
     let length = usize::try_from(length).ok().filter(|length| *length > 0)?;
     let (anywhere, access) = (ptr::null_mut::<c_void>(), libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: a new mapping, where the system wants it.
+    // SAFETY: a new mapping, at an address that the system chooses.
     let address = unsafe {
         libc::syscall(libc::SYS_mmap, anywhere, length, access, libc::MAP_SHARED, file, 0_usize)
     };
@@ -126,12 +126,12 @@ fn map_file(file: c_long) -> Option<&'static [AtomicU64]> {
         return None;
     }
     let words: *const AtomicU64 = ptr::with_exposed_provenance(address as usize);
-    // SAFETY: validity: mapped, page-aligned, of that length, which the seals keep; it is never unmapped. Aliasing: others
-    // write it too, so all of it is atomic.
+    // SAFETY: validity: mapped, page-aligned, of that length, which the seals keep; it is never unmapped. Aliasing: other processes write
+    // it too, so all of it is atomic.
     Some(unsafe { core::slice::from_raw_parts(words, length / size_of::<AtomicU64>()) })
 }
 
-/// Has `child` called in the child of each fork from now on.
+/// Makes each fork call `child` in its child from now on.
 pub(crate) fn follow_forks(child: unsafe extern "C" fn()) {
     // SAFETY: a function that lives as long as the program: the library is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(child)) };

@@ -162,7 +162,7 @@ fn lock_has_a_row_for_each_lock_and_says_that_it_is_too_small_to_judge() {
                 && found["metric"] == "acquisitions_per_second"
         });
         let rate = rate.unwrap_or_else(|| panic!("no rate of {row}"));
-        // Where others use the CPUs, a few threads may not get one within so short a run.
+        // If other programs use the CPUs, some threads may not get a CPU within so short a run.
         assert!(rate["median"].as_f64().unwrap() >= 0.0 && rate["runs"] == 2, "{row}");
     }
     assert!(json["parameters"]["goals"].as_array().unwrap().is_empty());

@@ -1,5 +1,5 @@
-//! The help of every experiment, and the refusals of invalid machines, beside what is recorded in `tests/frozen`. Their tables are
-//! beside those of docs/results.
+//! Compares the help of every experiment, and the refusals of invalid machines, with what is recorded in `tests/frozen`. The tables of the
+//! experiments are compared with those of docs/results.
 
 #[path = "../../../nearq-command/tests/frozen/mod.rs"]
 mod recorded;
@@ -33,7 +33,7 @@ fn output_on_fixed_input_is_as_recorded() {
     frozen.end();
 }
 
-/// What happens with some seeds of the soak: every step of each simulated thread, as a hash.
+/// The behaviour of some seeds of the soak: every step of each simulated thread, as a hash.
 fn soaked() -> String {
     let output = nearq().args(["sim", "soak", "--seeds", "60", "--from", "7000"]).output().unwrap();
     let text = transcript("nearq sim soak --seeds 60 --from 7000", &output);

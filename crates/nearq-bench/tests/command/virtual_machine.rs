@@ -1,7 +1,6 @@
 //! `nearq bench home` under a real kernel with several nodes, in a virtual machine.
 //!
-//! `nearq-command/tests/guest` says what has to be there; where something is missing, one line says so and nothing is
-//! tested.
+//! `nearq-command/tests/guest` lists the requirements; if something is missing, one line says so and nothing is tested.
 
 #[path = "../../../nearq-command/tests/guest/mod.rs"]
 mod guest;
@@ -9,8 +8,9 @@ mod guest;
 use guest::{boot_as, script, static_program};
 use serde_json::Value;
 
-/// Two nodes of two CPUs: the overloaded one is home of four tasks, of which two leave; a second later, and for the nine that follow,
-/// the others are at home. Where the host is busy the guest's CPUs stand still for long: one boot of three must do it.
+/// Two nodes of two CPUs: the overloaded node is the home of four tasks, of which two leave. A second later, and for the nine seconds that
+/// follow, the other two tasks are at home. On a busy host the guest's CPUs stand still for long periods, so it is enough if one boot of
+/// three succeeds.
 #[test]
 fn strays_of_an_overloaded_home_come_back_under_a_real_kernel() {
     let Some(script) = script() else { return };
@@ -24,7 +24,7 @@ fn strays_of_an_overloaded_home_come_back_under_a_real_kernel() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}\n{errors}", output.status);
         let text = String::from_utf8_lossy(&output.stdout);
-        // The guest has one console for both, and a bar is drawn on it.
+        // The guest has one console for standard output and standard error, and a progress bar is drawn on it.
         let begin = text.find("{\n").unwrap_or(0);
         let mut documents = serde_json::Deserializer::from_str(&text[begin..]).into_iter();
         let json: Value = documents

@@ -1,4 +1,4 @@
-//! "Homes": where things are at home, and the weights that decide it.
+//! "Homes": on which node each thing is at home, and the weights that decide this.
 
 use std::fmt::Write as _;
 

@@ -28,7 +28,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether it is as long as the run before it, and has the next value.
+    /// Whether this run directly follows the run `before`, is as long, and has the next value.
     fn follows(&self, before: &Run<'_>) -> bool {
         before.end() == self.first
             && before.count == self.count

@@ -47,7 +47,7 @@ fn queue(id: u64, name: &str, kind: &str, cpu_pool: &[i64], limits: Vec<NodeLimi
     }
 }
 
-/// 8 CPUs in 2 nodes, each with one last-level cache; two of the CPUs of a core are 4 apart.
+/// 8 CPUs in 2 nodes, each with one last-level cache; the numbers of the two CPUs of a core differ by 4.
 fn two_nodes() -> Dump {
     let halves = [("0-1,4-5", 0), ("2-3,6-7", 1)];
     let half = [0, 0, 1, 1, 0, 0, 1, 1];
@@ -333,7 +333,7 @@ fn time_is_linear_in_the_number_of_queues() {
         let text = lay_out(&dump, &View::new(100, masks, true));
         assert!(text.lines().count() > 10_000);
     }
-    // Time that grew with the square of their number would be ten times as much.
+    // If the time grew with the square of their number, it would be ten times as long.
     let used = used().saturating_sub(begin);
     assert!(used.as_secs() < 6, "{used:?} of CPU time");
 }

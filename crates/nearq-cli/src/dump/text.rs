@@ -152,7 +152,7 @@ pub(super) fn pools(dump: &Dump, view: &View) -> String {
     text
 }
 
-/// The fields that the kernel's pools do not have.
+/// The fields of a pool that the kernel's pools do not have.
 fn more_of(pool: &PoolDump) -> String {
     let mut text = String::new();
     if pool.idle_class {
@@ -174,7 +174,7 @@ fn more_of(pool: &PoolDump) -> String {
 fn is_next_of(before: &PoolDump, pool: &PoolDump) -> bool {
     let next =
         before.id.checked_add(1) == Some(pool.id) && follows(&before.pod_cpus, &pool.pod_cpus);
-    // A pool that never leaves its CPU has only that one.
+    // A pool that never leaves its CPU has only that CPU.
     let cpus = if pool.cpus == pool.pod_cpus { &before.pod_cpus } else { &pool.cpus };
     let same = PoolDump {
         id: before.id,

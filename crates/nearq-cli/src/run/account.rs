@@ -164,18 +164,18 @@ pub(super) struct Run {
     command: Vec<String>,
     /// The homes that jobs could have.
     homes: Vec<HomeOf>,
-    /// Why jobs have no homes, or only a part of what belongs to one.
+    /// Why jobs have no homes, or homes without some of their effects.
     without: Option<String>,
     strict: bool,
     elapsed_s: f64,
     ended: u64,
     failed: u64,
-    /// Ended because the run was ended.
+    /// The number of jobs that were ended because the run was ended.
     stopped: u64,
     not_started: u64,
     /// Whether the inputs were read to their end.
     all_known: bool,
-    /// What went wrong with the run itself.
+    /// The error of the run itself.
     errors: Vec<String>,
     /// The signal that ended the run.
     signal: Option<i32>,

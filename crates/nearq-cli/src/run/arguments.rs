@@ -75,7 +75,7 @@ impl Words {
 pub(crate) enum Width {
     Number(usize),
     Percent(usize),
-    /// The number of CPUs plus this, which may be negative.
+    /// The number of CPUs plus this number, which may be negative.
     More(isize),
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn placeholder(text: &str) -> Result<(), String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     Auto,
-    /// No job has one.
+    /// No job has a home.
     None,
     Node(usize),
 }
@@ -179,7 +179,7 @@ impl FromStr for Home {
 /// `--weight`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
-    /// Print the available weights.
+    /// Print the list of available weights.
     Help,
     Set(String, u32),
 }

@@ -49,7 +49,7 @@ pub(crate) struct RunDisplay {
 
 impl RunDisplay {
     pub(crate) fn new(options: &Options, nodes: &Nodes) -> Result<Self, Failure> {
-        // Jobs that print directly would overwrite the bar.
+        // There is no bar if jobs print directly: they would overwrite it.
         let bar = is_steered(&io::stderr()) && options.order() != Order::None;
         if options.joblog.as_deref().is_some_and(|path| path == "-") {
             return Err(Failure::input(
@@ -61,7 +61,8 @@ impl RunDisplay {
             .into_iter()
             .filter_map(|(option, path)| Some((option, path?)))
             .collect();
-        // Fail now rather than after hours. The contents of the files are kept until there is something to write.
+        // Check the files now, so that the run does not fail after hours. The contents of the files are kept until there is something to
+        // write.
         for (option, path) in &files {
             let refused = |error| Failure::input(file::refusal(option, path, &error));
             file::probe(path).map_err(refused)?;
@@ -87,7 +88,7 @@ impl RunDisplay {
         })
     }
 
-    /// What must be done around each printing: the bar is hidden meanwhile.
+    /// Hides the bar while something is printed.
     pub(crate) fn around(&self) -> Around {
         let bar = self.bar.clone();
         Arc::new(move |print| match &bar {
@@ -151,7 +152,8 @@ impl RunDisplay {
     }
 }
 
-/// A line about the jobs that did not finish because the run ended early. None if the reader of the output went away: it knows.
+/// A line about the jobs that did not finish because the run ended early. `None` if the reader of the output went away: then no such line
+/// is needed.
 fn ended_early(outcome: &Outcome) -> Option<String> {
     let why = match outcome.signal {
         Some(SIGPIPE) => return None,
@@ -267,7 +269,7 @@ struct JobLog {
 impl JobLog {
     fn open(path: &Path) -> Result<Self, Failure> {
         let begin = || {
-            // A pipe or a device has nothing to lose.
+            // A pipe or a device has no previous contents that could be lost.
             if file::is_ordinary(path)? { Ok(None) } else { begin_log(path).map(Some) }
         };
         let file =

@@ -1,4 +1,4 @@
-//! Options of xargs and GNU parallel that `nearq run` does not support: the refusal of each says what to do instead.
+//! Options of xargs and GNU parallel that `nearq run` does not support. The refusal of each option says what to do instead.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

@@ -28,7 +28,7 @@ pub(crate) struct Tree {
     pub(crate) without: Option<&'static str>,
     /// The available homes.
     pub(crate) nodes: Nodes,
-    /// The index of the one home of all programs, if they are to share one.
+    /// The index of the home of all programs, if all are to have the same home.
     pub(crate) fixed: Option<usize>,
     /// The CPUs that the tree may use.
     pub(crate) widest: CpuSet,
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
             output::print_aside(&text(nodes, summary));
         }
         if let Some(path) = &options.json {
-            // With `-`, it goes to standard output, after what the command has printed.
+            // With `-`, the JSON goes to standard output, after the output of the command.
             if let Err(failure) = output::json_to("--json", path, &value(nodes, summary)) {
                 failure.report("nearq");
             }
@@ -101,14 +101,14 @@ fn print_notice(text: &str) {
     output::print_aside(&format!("nearq: {text}\n"));
 }
 
-/// Finds the library: where the variable says, beside this program, or where it is installed.
+/// Finds the library: at the path in the variable, beside this program, or where an installation puts it.
 fn library() -> Result<PathBuf, Failure> {
     let named = env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
     let executable = env::current_exe().unwrap_or_default();
     let folder = executable.parent().unwrap_or(Path::new("/"));
     let places = [
         folder.join(LIBRARY),
-        // Here cargo puts it when it builds this program.
+        // Cargo puts the library here when it builds this program.
         folder.join("deps").join(LIBRARY),
         folder.join("../lib/nearq").join(LIBRARY),
     ];
@@ -124,7 +124,7 @@ fn library() -> Result<PathBuf, Failure> {
         )));
     };
     let path = fs::canonicalize(found).map_err(Failure::run)?;
-    // The loader takes either for the end of a name.
+    // The loader ends a name at a blank or a colon.
     if path.to_str().is_none_or(|path| path.contains([' ', ':'])) {
         return Err(Failure::input(format!(
             "--tree: the loader cannot load {}: \

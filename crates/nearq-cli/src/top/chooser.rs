@@ -1,4 +1,4 @@
-//! If there are several processes: a list to choose one from.
+//! A list from which the user chooses a process if there are several.
 
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::terminal::{self, Screen, UiEvent};
 use crate::attach;
 use crate::output::Failure;
 
-/// How long a process may take to answer which one it is.
+/// How long a process may take to answer with its identity.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A process, and its answer, if it has answered.
@@ -25,11 +25,11 @@ type Candidate = (u32, Option<Process>);
 /// The decision that a key makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
-    /// Nothing yet.
+    /// No decision yet.
     Open,
-    /// That process.
+    /// Watch this process.
     Chosen(u32),
-    /// No process: end the command.
+    /// Choose no process, and end the command.
     None,
     /// Search for processes again.
     Again,

@@ -20,7 +20,7 @@ pub(super) struct Column {
     pub(super) priority: u8,
     /// Whether it is text, which is aligned to the left and sorted from A to Z.
     pub(super) text: bool,
-    /// What it shows.
+    /// The description of the column.
     pub(super) what: &'static str,
     /// The value that it shows.
     field: Field,
@@ -207,7 +207,7 @@ impl Column {
         self.field != Field::History
     }
 
-    /// Whether it is a graph.
+    /// Whether the column is a graph.
     pub(super) fn graph(&self) -> bool {
         self.field == Field::History
     }
@@ -344,7 +344,7 @@ fn pages(width: usize) -> Vec<Vec<(Column, usize)>> {
     pages
 }
 
-/// All columns for the help: heading and description.
+/// The heading and description of every column, for the help.
 pub(super) fn legend() -> String {
     let lines = COLUMNS.iter().map(|column| format!("  {:<10} {}\n", column.heading, column.what));
     lines.collect()

@@ -29,7 +29,7 @@ pub(super) const KEYS: [(&str, &str); 15] = [
 /// The shortest and longest interval that keys and options allow.
 pub(super) const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_hours(1)];
 
-/// What must be done besides drawing the changes.
+/// What must be done after a key, besides drawing the changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Command {
     /// Nothing.
@@ -40,7 +40,7 @@ pub(super) enum Command {
     Stop,
     /// Draw the whole screen.
     Redraw,
-    /// Ask the process.
+    /// Send a question to the process.
     Ask(Question),
 }
 
@@ -90,7 +90,7 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> Command {
     }
 }
 
-/// A key while nothing covers the table or the queue.
+/// Handles a key while nothing covers the table or the queue.
 fn plain(state: &mut State, key: KeyEvent) -> Command {
     let page = isize::from(state.size.1 as i16 / 2).max(1);
     match key.code {

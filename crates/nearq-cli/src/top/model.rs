@@ -1,5 +1,5 @@
-//! What two samples of a process show: for each queue its work in between, per second, and the history of that; for each pool how busy its
-//! CPUs were.
+//! Computes from two samples of a process: for each queue, its work between them per second and the history of that work; for each pool,
+//! how busy its CPUs were.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -83,7 +83,7 @@ impl Counts<u64> {
 }
 
 impl<T: Copy> Counts<T> {
-    /// The two counts that wq_monitor shows in one column: a queue has only one of them.
+    /// The two counts that wq_monitor shows in one column: only one of the two applies to a queue.
     pub(super) fn moves(&self) -> Option<T> {
         self.concurrency_wakeups.or(self.repatriated)
     }
@@ -115,11 +115,11 @@ pub(super) struct Times {
     pub(super) samples: u64,
     /// Half of the items took no longer than this.
     pub(super) p50_ns: Option<u64>,
-    /// 90 %.
+    /// 90 % of the items took no longer than this.
     pub(super) p90_ns: Option<u64>,
-    /// 99 %.
+    /// 99 % of the items took no longer than this.
     pub(super) p99_ns: Option<u64>,
-    /// All.
+    /// All items took no longer than this.
     pub(super) max_ns: Option<u64>,
 }
 
@@ -185,7 +185,7 @@ impl Row {
         }
     }
 
-    /// Items that wait, for whatever reason.
+    /// Items that wait, for any reason.
     pub(super) fn depth(&self) -> u64 {
         self.waiting.saturating_add(self.inactive)
     }
@@ -200,9 +200,9 @@ pub(super) struct Pod {
     pub(super) cpus: String,
     /// Its workers' nice value.
     pub(super) nice: i64,
-    /// Threads.
+    /// The number of worker threads.
     pub(super) workers: u64,
-    /// Those that sleep.
+    /// The number of workers that sleep.
     pub(super) idle: u64,
     /// Items that were taken off the inbox and have not started.
     pub(super) ready: u64,
@@ -234,7 +234,7 @@ impl Pod {
         }
     }
 
-    /// Whether anything happened there.
+    /// Whether anything happened in the pool.
     pub(super) fn active(&self) -> bool {
         self.completed_per_second > 0.0 || self.cpu > 0.0
     }
@@ -279,7 +279,7 @@ pub(super) struct Whole {
     pub(super) control_cpu: f64,
     /// Worker threads.
     pub(super) workers: u64,
-    /// Those of them that sleep.
+    /// The number of workers that sleep.
     pub(super) idle: u64,
     /// Workers that may run at once.
     pub(super) parallelism: u64,

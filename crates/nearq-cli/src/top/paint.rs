@@ -89,7 +89,7 @@ impl Paint {
         Self::new(set("NO_COLOR").is_none(), wide)
     }
 
-    /// With colours or without, with block characters or with those of ASCII.
+    /// With or without colours, with block characters or with ASCII characters only.
     pub(super) fn new(colour: bool, blocks: bool) -> Self {
         Paint { colour, glyphs: if blocks { BLOCKS } else { ASCII } }
     }

@@ -1,4 +1,4 @@
-//! For scripts: the table as text, or lines of JSON.
+//! Output for scripts: the table as text, or lines of JSON.
 
 use nearq_command::screen::{self, Side};
 use nearq_control::protocol::Process;

@@ -49,12 +49,13 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Asks at the end of each interval and for each question, until the receiver is gone or the process no longer answers.
+    /// Queries the process at the end of each interval and whenever a question arrives, until the receiver is gone or the process no longer
+    /// answers.
     pub(super) fn run(mut self, questions: &Receiver<Question>) {
         let _guard = Guard(self.answers.clone());
         let mut pools = false;
         let mut next = Instant::now();
-        // The first sample alone gives no rates.
+        // One sample alone gives no rates.
         let mut until_next = self.interval.min(FIRST_INTERVAL);
         loop {
             let question =

@@ -1,4 +1,4 @@
-//! What the user has chosen (which queues, their order, the page of columns), and what the process has answered.
+//! The user's choices (which queues, their order, the page of columns), and the answers of the process.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ pub(super) enum Question {
     Set {
         /// The queue's number, or the process.
         queue: Option<u64>,
-        /// Which.
+        /// The key of the setting.
         key: String,
-        /// To what.
+        /// The new value.
         value: String,
     },
 }
 
-/// What the process answered.
+/// An answer of the process.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// A sample.
@@ -39,9 +39,9 @@ pub(super) enum Answer {
     Dump(Box<Dump>),
     /// Settings, and the key that was just changed, if one was.
     Settings(Settings, Option<String>),
-    /// The process refused a request; why, in words.
+    /// The process refused a request; the text says why.
     Refused(String),
-    /// There will be no more answers; why, in words.
+    /// There will be no more answers; the text says why.
     Gone(String),
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// A regular expression to search for in names, ignoring case; if it is invalid, the text itself.
+    /// The regular expression that is searched for in names, ignoring case; if the text is not a valid expression, the text itself.
     pub(super) fn new(text: &str) -> Self {
         let insensitive = |pattern: &str| RegexBuilder::new(pattern).case_insensitive(true).build();
         let expression = insensitive(text);
@@ -109,7 +109,7 @@ pub(super) struct Form {
     pub(super) queue: Option<(u64, String)>,
     /// The current settings; empty until they are known.
     pub(super) settings: Vec<Setting>,
-    /// The index of the one that is being changed.
+    /// The index of the setting that is being changed.
     pub(super) chosen: usize,
     /// Its new value.
     pub(super) value: String,
@@ -144,7 +144,7 @@ pub(super) enum Overlay {
     Nothing,
     /// Help, and its first line that is shown.
     Help(usize),
-    /// A filter that is being typed; holds the one before.
+    /// A filter that is being typed; holds the previous filter.
     Filter(Filter),
     /// A setting that is being changed.
     Form(Form),
@@ -155,9 +155,9 @@ pub(super) enum Overlay {
 pub(super) struct State {
     /// The process's number.
     pub(super) pid: u32,
-    /// What it says about itself.
+    /// What the process reports about itself.
     pub(super) process: Process,
-    /// What its queues do.
+    /// The rates and histories of its queues.
     pub(super) model: Model,
     /// The time between samples.
     pub(super) interval: Duration,
@@ -175,7 +175,7 @@ pub(super) struct State {
     pub(super) queue: Option<u64>,
     /// See [`queue`](Self::queue).
     pub(super) first_pool: usize,
-    /// What covers that.
+    /// What covers the table or the queue.
     pub(super) overlay: Overlay,
     /// A message for the last line.
     pub(super) message: String,
@@ -231,7 +231,7 @@ impl State {
         self.selected = rows.get(place).map(|row| row.id);
     }
 
-    /// The queue that keys act on: the one whose pools are shown, else the one with the mark.
+    /// The queue that keys act on: the queue whose pools are shown, or else the queue with the mark.
     pub(super) fn subject(&self) -> Option<&Row> {
         match self.queue {
             Some(id) => self.model.row(id),

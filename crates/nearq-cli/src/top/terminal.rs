@@ -1,6 +1,6 @@
 //! Takes over the terminal, restores it however the command ends, and receives keys and signals meanwhile.
 //!
-//! Keys, signals and answers come from one thread each, into one channel: the command sleeps until one of them has something. The terminal
+//! Keys, signals and answers come from one thread each, into one channel: the command sleeps until the channel has an event. The terminal
 //! is restored in four cases. The command ends by itself: `Screen` is dropped. It panics: a hook runs before the message is printed, and a
 //! panic of another thread ends the command. It is stopped. A signal ends it: the signal is received like a key, and then handled as if it
 //! had not been caught, so that the parent sees which signal it was.
@@ -53,7 +53,7 @@ pub(super) enum UiEvent {
     Broken,
 }
 
-/// In a thread: reports if the thread panics.
+/// Created in a thread: reports if that thread panics.
 pub(super) struct Guard(pub(super) Sender<UiEvent>);
 
 impl Drop for Guard {
@@ -65,7 +65,7 @@ impl Drop for Guard {
     }
 }
 
-/// The terminal, while the command has it.
+/// The terminal, while the command uses it.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Patient>>>,
 }

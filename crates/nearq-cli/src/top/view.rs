@@ -1,4 +1,4 @@
-//! Draws the screen from the state. Nothing is asked and nothing is changed here.
+//! Draws the screen from the state. This module queries nothing and changes nothing.
 //!
 //! ```text
 //!   nearq top  pid 4711  COMMAND                     every 1.0s      which process
@@ -55,7 +55,7 @@ pub(super) fn draw(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer
     }
 }
 
-/// Which process it is, and the totals.
+/// The line that identifies the process, and the totals.
 fn title(state: &State, first: Rect, second: Rect, buffer: &mut Buffer) {
     let every = format!("every {}", screen::time(state.interval.as_nanos() as u64));
     let title = format!("nearq top  pid {}  {}", state.pid, state.process.command);
@@ -84,7 +84,7 @@ fn title(state: &State, first: Rect, second: Rect, buffer: &mut Buffer) {
         format!("control {}%", format::percent(whole.control_cpu)),
         format!("{} at once", whole.parallelism),
     ];
-    // Each part is shown in full or left out.
+    // Each part of a line is shown in full or left out.
     let mut text = String::new();
     for part in parts {
         if text.width() + part.width() <= second.width.into() {

@@ -14,11 +14,11 @@ pub(super) struct Document<'a> {
     model: Option<&'a str>,
     /// All CPUs that the machine can ever have.
     possible: Line,
-    /// Those that are plugged in.
+    /// The CPUs that are plugged in.
     present: Line,
-    /// Those in use.
+    /// The CPUs in use.
     online: Line,
-    /// Those that are plugged in, each with what is known about it, and whether the process may use it.
+    /// The CPUs that are plugged in, each with what is known about it, and whether the process may use it.
     cpus: Vec<Line>,
     cores: Vec<Line>,
     llcs: Vec<Line>,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Memory does not grow with the trace. A slice is written when its item ends, and contains its own start; a wait is written when it is
-//! over. Kept are one start for each thread, and up to [`MOST_WAITING`] items that were queued and have not started: they are written at
-//! the end, as unfinished.
+//! over. This module keeps one start for each thread, and up to [`MOST_WAITING`] items that were queued and have not started. These are
+//! written at the end, as unfinished.
 //!
 //! Slices of one track must not overlap in part, and pairs must be complete. Both hold whatever events were lost, because no slice is made
 //! of two events.
@@ -46,7 +46,8 @@ pub(super) struct Chrome {
     empty: bool,
 }
 
-/// What is kept of an event until the next event of its item. Only the beginning of the function's name, because there may be many.
+/// What is kept of an event until the next event of its item. Only the beginning of the function's name is kept, because there may be many
+/// events.
 fn remembered(event: &TraceEvent) -> TraceEvent {
     let name = &event.function;
     let function = match name.get(..name.floor_char_boundary(LONGEST_NAME)) {
@@ -249,7 +250,7 @@ impl Chrome {
         );
     }
 
-    /// A pair on a queue's track.
+    /// A pair of events on a queue's track.
     fn wait(
         &mut self,
         event: &TraceEvent,

@@ -2,7 +2,7 @@
 //!
 //! After each batch the text that ends the file is written, and the next batch overwrites that text. So a file that is opened early, or
 //! left behind by SIGKILL, opens like any other. If a batch cannot be written (a full disk), the file ends with the batch before it. A file
-//! without seeking (a pipe) is ended only once.
+//! that cannot seek (a pipe) gets its end only once.
 //!
 //! The file's previous contents are replaced when the first batch is written: a trace that is refused, or whose first batch does not fit,
 //! leaves them as they are.
@@ -24,7 +24,7 @@ use crate::output::Failure;
 #[derive(Debug)]
 pub(super) struct TraceFile {
     path: PathBuf,
-    /// None until something is written.
+    /// `None` until something is written.
     file: Option<File>,
     /// The position of the next event, if the file can seek.
     end: Option<u64>,

@@ -1,4 +1,4 @@
-//! Events as lines for a terminal: at most 100 columns wide for a day, whatever the names.
+//! Events as lines for a terminal: at most 100 columns wide during the first day of a trace, however long the names are.
 
 use nearq_command::screen::{Side, pad, plain, tail};
 use nearq_control::protocol::{TraceEvent, TraceKind};
@@ -43,7 +43,7 @@ pub(super) fn line(event: &TraceEvent, begin: u64, names: &Names) -> String {
     )
 }
 
-/// A line that says what share is reported.
+/// A line that says which share of the items is reported.
 pub(super) fn share(dropped: u64, every: u64) -> String {
     let sampling = if every <= 1 {
         "every item is reported".into()
@@ -60,7 +60,7 @@ fn seconds(at: u64, begin: u64) -> String {
     format!("{sign}{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000)
 }
 
-/// A duration in at most nine columns, with three digits at least.
+/// A duration in at most nine columns, with at least three digits.
 pub(super) fn duration(ns: u64) -> String {
     let number = ns as f64;
     match ns {
@@ -178,7 +178,7 @@ mod tests {
             let event = TraceEvent { function, ..event(TraceKind::End, 0, 1) };
             assert!(line(&event, 0, &names).trim_end().width() <= 100);
         }
-        // Time that grew with the square of the length would be minutes.
+        // If the time grew with the square of the length, this would take minutes.
         assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
     }
 }

@@ -13,19 +13,19 @@ const MOST: usize = 1 << 16;
 /// Names of queues, from the batches, and of threads, from the system.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// The folder that has a folder for each thread.
+    /// The folder with a subfolder for each thread.
     tasks: PathBuf,
     queues: HashMap<u64, String>,
     threads: HashMap<u64, String>,
 }
 
 impl Names {
-    /// No queues yet; threads are those of the process `pid`.
+    /// Starts without names; threads are looked up in the process `pid`.
     pub(crate) fn of(pid: u32) -> Self {
         Self::in_folder(format!("/proc/{pid}/task").into())
     }
 
-    /// The same with a folder in place of `/proc/PID/task`.
+    /// As above, but looks up threads in a folder in place of `/proc/PID/task`.
     pub(super) fn in_folder(tasks: PathBuf) -> Self {
         Self { tasks, queues: HashMap::new(), threads: HashMap::new() }
     }

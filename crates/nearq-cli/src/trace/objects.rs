@@ -54,7 +54,7 @@ pub(super) fn event(event: &TraceEvent, names: &Names) -> String {
     })
 }
 
-/// How many events were lost so far, and that one item of `every` is reported now.
+/// A line with the number of events lost so far, and `every`: one item of that many is reported now.
 pub(super) fn share(at_ns: u64, dropped: u64, every: u64) -> String {
     text(&Share { at_ns, event: "share", dropped, every })
 }

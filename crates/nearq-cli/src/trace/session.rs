@@ -37,11 +37,11 @@ impl Output {
 /// Why a trace ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// As requested: by a signal, the time, or the number of items.
+    /// It ended as requested: by a signal, the time limit, or the number of items.
     Asked,
-    /// The reader of the output is gone.
+    /// The reader of the output has gone away.
     Unread,
-    /// The process ended it, with an error or without.
+    /// The process ended the trace, with an error or without.
     Lost(Option<ClientError>),
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Session {
     output: Output,
     names: Names,
     pid: u32,
-    /// How many items are to end.
+    /// The number of ended items after which the trace ends.
     wanted: Option<u64>,
     counts: Counts,
 }
@@ -65,7 +65,7 @@ struct Counts {
     dropped: u64,
     /// The times of the first and the last event.
     times: Option<(u64, u64)>,
-    /// One item of so many was reported: the smallest, the largest and the last such number.
+    /// The N of "one item in N was reported": the smallest, the largest and the last value.
     every: Option<(u64, u64, u64)>,
 }
 
@@ -143,7 +143,7 @@ impl Session {
         if let Output::File(file) = self.output {
             file.finish(&self.names, &self.counts.about(self.pid))?;
         }
-        // Then the summary is not read either.
+        // If the output has no reader, the summary is not read either.
         output::print_aside(&format!("{}\n", self.counts.summary()));
         match ended {
             Ended::Asked | Ended::Unread => Ok(()),
@@ -187,7 +187,7 @@ impl Counts {
         ])
     }
 
-    /// The same in a line.
+    /// The same description as one line.
     fn summary(&self) -> String {
         let Some((first, last)) = self.times else { return "no events".into() };
         let lost = match self.dropped {

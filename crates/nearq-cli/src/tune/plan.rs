@@ -2,7 +2,7 @@
 //!
 //! A scope is tried if its pods, reduced to the CPUs that the queue may use, differ from those of every other scope. Each is also tried
 //! with strict workers, unless there is only one pod, which workers cannot leave. Affinity off means one pod of all CPUs: it is tried if no
-//! scope is the same. The configuration in effect is always tried, under its own name.
+//! scope has the same single pod. The configuration in effect is always tried, under its own name.
 
 use std::collections::BTreeMap;
 

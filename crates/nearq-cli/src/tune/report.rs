@@ -1,4 +1,4 @@
-//! The report at the end: a table and its conclusion, and the same as JSON in the format of the experiments.
+//! The report at the end: a table and a conclusion as text, and the same content as JSON in the format of the experiments.
 
 use nearq_command::screen::{or_dash, plain};
 use nearq_processes::jobs::quote;
@@ -167,7 +167,7 @@ impl Facts<'_> {
         Report {
             experiment: "tune",
             machine: HERE.into(),
-            // The measured process is one of the other processes.
+            // Not reported: the measured process itself counts as one of the other processes.
             environment: Environment { others_percent: None, ..environment },
             parameters,
             rows: collector.rows(),
@@ -211,7 +211,7 @@ fn chance(part: f64) -> String {
     if part < 0.001 { "less than 0.1 %".into() } else { format!("{:.1} %", part * 100.0) }
 }
 
-/// An argument quoted for a shell, where `#` for example begins a comment.
+/// An argument quoted for a shell, in which `#`, for example, begins a comment.
 fn quoted(argument: &str) -> String {
     let mut word = Vec::new();
     quote(plain(argument).as_bytes(), &mut word);

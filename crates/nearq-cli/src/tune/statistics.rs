@@ -1,14 +1,14 @@
 //! Statistics of a few measurements of each configuration: pure functions over numbers.
 //!
-//! **The middle and the spread** are the median and the median absolute deviation from it, which one disturbed measurement in five does not
-//! affect much.
+//! **The middle and the spread** are the median and the median absolute deviation from it. One disturbed measurement in five does not
+//! affect either much.
 //!
-//! **Whether one is better than the control** is decided by ranks, with the exact one-sided test of Mann and Whitney ("On a test of
-//! whether one of two random variables is stochastically larger than the other", Annals of Mathematical Statistics 18, 1947): all
-//! measurements of the two are sorted. Of all ways to distribute their ranks over the two, the answer is the share in which the candidate's
-//! sum of ranks is at least as large as the observed one. Equal measurements share the mean of their ranks and are counted with it, so the
-//! answer is exact then too. Nothing is assumed about the distribution of measurements. A load that drifts from round to round affects both
-//! alike, because each round has one measurement of each in random order: drift can hide differences, but not create them.
+//! **Whether one is better than the control** is decided by ranks, with the exact one-sided test of Mann and Whitney ("On a test of whether
+//! one of two random variables is stochastically larger than the other", Annals of Mathematical Statistics 18, 1947): all measurements of
+//! the two are sorted. The answer is the share, among all ways to distribute their ranks over the two, in which the candidate's sum of
+//! ranks is at least as large as the observed sum. Equal measurements each count with the mean of their ranks, so the answer is exact for
+//! them too. Nothing is assumed about the distribution of measurements. A load that drifts from round to round affects both alike, because
+//! each round has one measurement of each in random order: drift can hide differences, but not create them.
 //!
 //! **Several candidates** have several chances to be better by chance, so each answer is multiplied by their number (Bonferroni's
 //! inequality; Dunn, "Multiple comparisons among means", Journal of the American Statistical Association 56, 1961).
@@ -31,8 +31,8 @@ pub(super) fn spread(values: &[f64]) -> Option<f64> {
     median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<f64>>())
 }
 
-/// The probability that `candidate` would exceed `control` this much if the two were equal: see the head of the file. 1 if either has no
-/// measurement.
+/// The probability that `candidate` would exceed `control` this much if the two were equal: see the head of the file. The probability is 1
+/// if either has no measurement.
 pub(super) fn chance(candidate: &[f64], control: &[f64]) -> f64 {
     let all: Vec<f64> = candidate.iter().chain(control).copied().collect();
     let ranks = doubled_ranks(&all);
@@ -55,7 +55,7 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
 /// In how many ways `count` of the ranks can be chosen, by their sum.
 fn ways(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let most: usize = ranks.iter().sum();
-    // Indexed by how many are chosen already, then by their sum.
+    // Indexed by the number of ranks chosen so far, then by their sum.
     let mut ways = vec![vec![0.0; most + 1]; chosen + 1];
     ways[0][0] = 1.0;
     for &rank in ranks {
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(spread(&[5.0]), Some(0.0));
     }
 
-    /// The same by enumerating all ways to distribute the ranks.
+    /// Computes the same probability by enumerating all ways to distribute the ranks.
     fn enumerated_chance(candidate: &[f64], control: &[f64]) -> f64 {
         let all: Vec<f64> = candidate.iter().chain(control).copied().collect();
         let ranks = doubled_ranks(&all);
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn chances_match_published_tables() {
-        // All five above all five: one way of 252; four and four, of 70.
+        // All five above all five: one way of 252. All four above all four: one way of 70.
         let (low, high) = ([1.0, 2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0, 10.0]);
         assert_eq!(chance(&high, &low), 1.0 / 252.0);
         assert_eq!(chance(&low, &high), 1.0);
         assert_eq!(chance(&high[..4], &low[..4]), 1.0 / 70.0);
-        // U of 2, of five and five: 4 ways of 252, as the tables of the exact distribution have it.
+        // U = 2 with five and five measurements: 4 ways of 252, as in the tables of the exact distribution.
         let nearly = [1.5, 6.0, 7.0, 8.0, 9.0];
         let control = [1.0, 2.0, 3.0, 0.5, 0.7];
         assert_eq!(chance(&nearly, &control), 4.0 / 252.0);

@@ -1,8 +1,8 @@
 //! Tries a configuration on the live queue: sets it until the connection closes, lets it settle, and measures.
 //!
 //! ***How everything is restored.** All changes are made with `until_closed`: the process itself undoes them when the connection is closed
-//! for any reason, even by a SIGKILL of this command. So no code here has to run for that; the code here only waits until it has happened,
-//! and reports it.
+//! for any reason, even by a SIGKILL of this command. So no code here has to run for that: this module only waits until the process has
+//! undone the changes, and reports it.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) enum Stop {
     /// A signal asks the command to end.
     Signal(&'static str),
-    /// Another process or thread set these: they stay.
+    /// Another process or thread has set these values, and they stay.
     Others(BTreeMap<String, String>),
     Failed(Failure),
 }
@@ -103,7 +103,7 @@ impl Trial<'_> {
         Ok(configured(&queue_of(settings, self.id).ok_or_else(|| self.gone())?))
     }
 
-    /// Makes the present configuration permanent.
+    /// Makes the current configuration permanent.
     pub(super) fn keep(&mut self) -> Result<(), Failure> {
         self.client.call(&Keep {}).map(drop).map_err(attach::failure)
     }
@@ -118,7 +118,7 @@ impl Trial<'_> {
         Ok(asked.map_err(attach::failure)?.statistics)
     }
 
-    /// Waits. Sends a request now and then, because the process may close an idle connection.
+    /// Waits, and sends a request now and then, because the process may close an idle connection.
     fn wait(&mut self, time: Duration) -> Result<(), Stop> {
         let deadline = Instant::now() + time;
         loop {
@@ -165,7 +165,7 @@ pub(super) fn words(changes: &BTreeMap<String, String>) -> String {
     words.join(" ")
 }
 
-/// Waits over a separate connection until the queue has the expected configuration; an error says what it has instead.
+/// Waits over a separate connection until the queue has the expected configuration; the error gives its actual configuration.
 pub(super) fn await_configured(
     pid: u32,
     id: u64,
@@ -189,7 +189,7 @@ pub(super) fn await_configured(
     }
 }
 
-/// What happened on a queue between two samples; none if it no longer exists.
+/// What happened on a queue between two samples; `None` if the queue no longer exists.
 fn measurement(id: u64, before: &Statistics, after: &Statistics) -> Option<Measurement> {
     let of = |statistics: &Statistics| -> Option<QueueStatistics> {
         statistics.queues.iter().find(|queue| queue.id == id).cloned()

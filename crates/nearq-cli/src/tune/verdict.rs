@@ -58,7 +58,7 @@ impl Measurement {
         }
     }
 
-    /// How much better it is than another one, as a fraction of that one.
+    /// How much better this figure is than another figure, as a fraction of the other figure.
     fn gain(&self, control: &Measurement, goal: Goal) -> Option<f64> {
         match goal {
             Goal::Throughput => Some(self.items_per_second / control.items_per_second - 1.0),
@@ -75,7 +75,7 @@ pub(super) struct Comparison {
     pub(super) gain: f64,
     /// The least and the greatest gain of a round.
     pub(super) range: (f64, f64),
-    /// The probability that chance alone does that to one of all candidates.
+    /// The probability that chance alone makes one of all candidates that much better.
     pub(super) chance: f64,
 }
 
@@ -92,7 +92,7 @@ pub(super) enum Verdict {
     TooFewRounds(usize),
 }
 
-/// The measurements of all configurations, by round; the first configuration is the one in effect.
+/// The measurements of all configurations, by round; the first configuration is the configuration in effect.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rounds(pub(super) Vec<Vec<Measurement>>);
 

@@ -50,14 +50,14 @@ pub(crate) fn refuses(arguments: &[&str]) -> String {
     line
 }
 
-/// Reports that something could not be tested here, bypassing the test harness, which hides the output of passing tests. In one call, so
-/// that no other output is mixed into the line.
+/// Reports that something could not be tested here, bypassing the test harness, which hides the output of passing tests. The line is
+/// written in one call, so that no other output is mixed into it.
 pub(crate) fn skipped(what: &str, why: &str, how: &str) {
     let line = format!("skipped: {what}: {why}; to have it: {how}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// What it wrote to standard error.
+/// What the command wrote to standard error.
 pub(crate) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -67,7 +67,7 @@ pub(crate) fn length(json: &Value, name: &str) -> usize {
     json[name].as_array().unwrap_or_else(|| panic!("{name} is no array in {json}")).len()
 }
 
-/// A folder below the build's temporary one, removed when dropped.
+/// A folder below the build's temporary folder, removed when dropped.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! `nearq homes`, and `nearq run --tree` if all CPUs belong to one node. With several nodes they are tested in a virtual machine
+//! `nearq homes`, and `nearq run --tree` if all CPUs belong to one node. Both are tested with several nodes in a virtual machine
 //! (`virtual_machine_tree.rs`), and with simulated nodes in the tests of `nearq-tree`.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! A process with a malicious server: each command that asks it ends soon, with a line that says why.
+//! A process with a malicious server: each command that queries the process ends soon, with a line that says why.
 
 use std::fs::DirBuilder;
 use std::io::{Read as _, Write as _};
@@ -17,7 +17,7 @@ struct Hostile {
 }
 
 impl Hostile {
-    /// Starts it; only one test may use `name`.
+    /// Starts the server; only one test may use `name`.
     fn start(name: &str, answer: impl Fn(&str) -> Vec<u8> + Clone + Send + 'static) -> Self {
         let folder = Folder::new(name);
         let pid = std::process::id().to_string();
@@ -50,7 +50,7 @@ impl Hostile {
         command
     }
 
-    /// What the list of processes says about it.
+    /// What the list of processes says about the server.
     fn listed(&self) -> String {
         let mut list = nearq();
         list.args(["ps", "--json"]).env("XDG_RUNTIME_DIR", self.folder.path(""));
@@ -97,7 +97,7 @@ fn a_trickle_of_bytes_holds_up_no_command() {
         thread::sleep(Duration::from_millis(200));
         if Instant::now() < end { b" ".to_vec() } else { vec![0] }
     });
-    // In parallel, because each waits.
+    // In parallel, because each command waits.
     let running = COMMANDS.map(|(name, rest)| {
         let mut command = hostile.command(name, rest);
         (name, command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())

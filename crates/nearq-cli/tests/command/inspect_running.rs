@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a loaded machine.
+/// Longer than any step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// How soon a change must be in effect for the next item.
 const MAX_DELAY: Duration = Duration::from_millis(10);
@@ -30,7 +30,7 @@ struct Program {
 }
 
 impl Program {
-    /// Starts it; only one test may use `name`.
+    /// Starts the program; only one test may use `name`.
     fn start(name: &str) -> Self {
         let built = Path::new(crate::PROGRAM).parent().expect("it is in a folder");
         let folder = Folder::new(name);
@@ -44,7 +44,7 @@ impl Program {
         let commands = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("it was requested"));
         let mut program = Program { child, commands, answers, folder };
-        // Then it has a worker, and soon a socket.
+        // Then the program has a worker, and soon a socket.
         program.ask("probe crypt");
         let socket = PathBuf::from(program.folder.path("nearq")).join(program.pid());
         let begun = Instant::now();
@@ -64,7 +64,7 @@ impl Program {
         Client::connect_to(&socket).expect("it listens")
     }
 
-    /// A command to the program, and its answer.
+    /// Sends a command to the program; returns the answer.
     fn ask(&mut self, command: &str) -> Value {
         let commands = self.commands.as_mut().expect("it has not ended");
         writeln!(commands, "{command}").expect("it reads");
@@ -73,7 +73,7 @@ impl Program {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// Runs `nearq` on it.
+    /// Runs `nearq` on the program.
     fn nearq(&self, command: &str, arguments: &[&str]) -> String {
         let output = nearq()
             .env("XDG_RUNTIME_DIR", self.folder.path(""))
@@ -118,14 +118,14 @@ impl Program {
         }
     }
 
-    /// Sets it, and checks that `set` and `get` report it.
+    /// Sets a setting, and checks that `set` and `get` report the new value.
     fn set(&self, queue: &str, key: &str, value: &str, effective: &str) {
         let printed = self.nearq("set", &[queue, &format!("{key}={value}")]);
         assert_eq!(printed, format!("{key}  {effective}\n"));
         assert_eq!(self.nearq("get", &[queue, key]), format!("{effective}\n"));
     }
 
-    /// Ends it; nothing was lost and nothing was out of order.
+    /// Ends the program, and checks that nothing was lost or out of order.
     fn end(mut self) {
         let counts = self.ask("end");
         drop(self.commands.take());
@@ -208,7 +208,7 @@ fn each_attribute_of_a_queue_is_changed_under_load_and_nothing_is_lost() {
     while cpus() > 1 && program.ask("peak crypt")["peak"].as_u64() < Some(2) {
         assert!(begun.elapsed() < PATIENCE, "still one at a time");
     }
-    // For the other queues, everything that can be set is set.
+    // For the other queues, every setting that can be changed is changed.
     program.set("events", "nice", "3", "3");
     program.set("events", "max_active", "2", "2");
     program.set("log", "affinity_scope", "system", "ordered");
@@ -379,7 +379,7 @@ fn a_stopped_process_does_not_hold_up_the_others() {
     let error = row(&program)["error"].to_string();
     assert!(error.contains("may be stopped or overloaded"), "{error}");
     assert_eq!(row(&other)["process"]["queues"], 3);
-    // Once it continues, it answers again.
+    // Once the process continues, it answers again.
     let socket = PathBuf::from(both.path("nearq")).join(program.pid());
     let mut client = Client::connect_to(&socket).unwrap();
     assert_eq!(client.call(&GetSettings { queue: None }).unwrap().settings.queues.len(), 3);

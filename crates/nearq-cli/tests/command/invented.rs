@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a loaded machine.
+/// Longer than any step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A target that is served under this process's number, until dropped.
@@ -22,7 +22,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Serves it; only one test may use `test`.
+    /// Serves the target; only one test may use `test`.
     pub(crate) fn start(test: &str, target: Box<dyn ControlTarget>, access: Access) -> Self {
         let folder = Folder::new(&format!("served-{test}"));
         let server =
@@ -42,7 +42,7 @@ impl Served {
         &self.pid
     }
 
-    /// The command, which finds this one.
+    /// The command, set up so that it finds this process.
     pub(crate) fn nearq(&self, arguments: &[&str]) -> Command {
         let mut command = nearq();
         command.env("XDG_RUNTIME_DIR", self.folder.path("")).args(arguments);
@@ -74,7 +74,7 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Those of these signals that a command started by this process obeys: a signal that is ignored here, as under `nohup` or in the
+/// The signals, of those given, that a command started by this process obeys: a signal that is ignored here, as under `nohup` or in the
 /// background of a shell, is ignored there too.
 pub(crate) fn not_ignored(names: &[&'static str]) -> Vec<&'static str> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

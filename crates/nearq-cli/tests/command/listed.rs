@@ -14,9 +14,9 @@ const JOBS: usize = 50;
 /// Text that occurs only in inputs: a command that contains it is not checked.
 const MARK: &str = "\u{1}mark\u{1}";
 
-/// The first line is the command, with blanks between its words. It begins with a letter (`w` for words, `s` for a shell, `z` for words
-/// with inputs that end with a zero byte) and a digit, the number of inputs of a job. All other lines are inputs. Returns the number of
-/// jobs.
+/// The first line is the command, with blanks between its words. The first line begins with a letter (`w` for words, `s` for a shell, `z`
+/// for words with inputs that end with a zero byte) and a digit, which is the number of inputs of a job. All other lines are inputs.
+/// Returns the number of jobs.
 pub(crate) fn check(bytes: &[u8]) -> usize {
     let [kind, digit, rest @ ..] = bytes else { return 0 };
     if rest.windows(MARK.len()).any(|window| window == MARK.as_bytes()) {
@@ -75,7 +75,8 @@ fn grouped(list: &[u8], separator: Separator, each: usize) -> Vec<Vec<Vec<u8>>> 
     groups
 }
 
-/// Nothing in a shell's line comes from inputs: with other inputs it is the same, except for the numbers of their variables.
+/// Nothing in a shell's line comes from inputs: with other inputs the line is the same, except for the numbers of the variables of the
+/// inputs.
 fn check_line(template: &Template, group: &[Vec<u8>], number: u64) {
     let script = |inputs: &[Vec<u8>]| {
         let words = template.expand(inputs, number, 1);

@@ -83,7 +83,7 @@ fn a_closed_pipe_ends_every_subcommand_silently() {
         let output = command.stdout(writer).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command:?}: {}", errors(&output));
         let stderr = errors(&output);
-        // `trace` prints counts besides.
+        // `trace` also prints counts.
         assert!(stderr.is_empty() || stderr.contains(" events in "), "{command:?}: {stderr}");
     }
 }
@@ -243,7 +243,7 @@ fn a_trace_that_cannot_be_written_leaves_the_file_and_the_link() {
 #[test]
 fn a_closed_standard_output_is_not_replaced_for_started_programs() {
     let all = [("run -u echo ::: 1", 125), ("run --tree echo 1", 125), ("bench --help", 1)];
-    // The last one is another program, which is built with the whole workspace.
+    // The last command is another program, which is built with the whole workspace.
     let has_bench = Path::new(PROGRAM).with_file_name("nearq-bench").exists();
     if !has_bench {
         skipped("nearq bench without output", "nearq-bench is not built", "build the workspace");

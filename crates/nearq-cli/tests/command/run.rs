@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-/// Runs it with that standard input.
+/// Runs the command with the given standard input.
 fn output_with_input(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = nearq()
         .arg("run")
@@ -323,7 +323,7 @@ fn home_none_prints_no_message_about_one_node() {
     let without = value["without"].as_str().unwrap();
     let stderr = errors(&output);
     assert!(without.contains("--home none") && !without.contains("one node"), "{without}");
-    // Before, and below the table.
+    // The line is printed before the jobs and below the table.
     assert!(stderr.matches("--home none").count() == 2 && !stderr.contains("one node"), "{stderr}");
     let output = nearq()
         .args(["run", "--tree", "--home", "none", "--verbose", "--summary", "--", "echo", "a"])

@@ -1,4 +1,4 @@
-//! How `nearq run` ends: by signals, by limits of the system, by a reader that goes away; and that no process of it survives.
+//! How `nearq run` ends: by signals, by limits of the system, by a reader that goes away; and that none of its processes survives.
 
 use crate::common::{Folder, errors, nearq, output_with_few_processes, skipped};
 use crate::filter;
@@ -238,7 +238,7 @@ fn a_stopped_run_stops_its_jobs_and_all_continue() {
     let folder = Folder::new("run-stop");
     let (pids, pipe) = (folder.path("pids"), folder.path("pipe"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // A single process, which waits for a writer: a shell might be in the middle of starting another one.
+    // A single process, which waits for a writer. A shell would not do, because it might be in the middle of starting another process.
     let script = format!("echo $$ >> {pids}; exec cat {pipe}");
     let mut child = nearq().args(["run", "sh", "-c", &script, ":::", "1"]).spawn().unwrap();
     let job = words(&pids, 1).remove(0);

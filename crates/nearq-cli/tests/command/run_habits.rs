@@ -1,11 +1,11 @@
-//! `nearq run` as users of xargs and GNU parallel type it: it works as there, or is refused with advice what to do instead. With `--shell`,
-//! no input is ever run as a command.
+//! `nearq run` as users of xargs and GNU parallel type it: a command line works as it does there, or is refused with advice on what to do
+//! instead. With `--shell`, no input is ever run as a command.
 
 use crate::common::{Folder, errors, nearq, prints, refuses};
 use std::io::Write as _;
 use std::process::Stdio;
 
-/// Its output, with that standard input.
+/// The output of the command with the given standard input.
 fn output_with_input(arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut command = nearq();
     command.arg("run").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -41,7 +41,7 @@ fn one_more_job_than_cpus_runs_with_plus_one() {
     let folder = Folder::new("run-plus");
     let begun = folder.path("begun");
     let cpus = std::thread::available_parallelism().unwrap().get();
-    // Each waits until all run at once, so with one slot less they would wait for ever.
+    // Each job waits until all run at once, so with one slot less the jobs would wait for ever.
     let script = format!(
         "touch {begun}$0; until [ $(ls {begun}* | wc -l) -gt {cpus} ]; do sleep 0.01; done; echo $0"
     );

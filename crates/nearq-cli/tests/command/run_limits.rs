@@ -104,7 +104,7 @@ fn without_descriptors_for_any_job_the_run_ends_and_names_the_limit() {
         let open = open.replace("${LAST}", &last.to_string());
         format!("ulimit -n 20; {open}; exec \"$NEARQ\" run -k echo ::: 1 2")
     };
-    // With each limit something else is missing: what the engine itself needs, or the pipes of a job.
+    // With each limit, different descriptors are missing: those of the engine itself, or the pipes of a job.
     for last in 8..19 {
         let output = shell(&fill(last));
         let stderr = errors(&output);

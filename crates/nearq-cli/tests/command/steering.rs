@@ -24,15 +24,15 @@ const FORGED: &str = "FORGED";
 /// How the process answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answers {
-    /// Correctly, with hostile texts wherever the command only prints them.
+    /// Correctly, with hostile texts in every field that the command only prints.
     Well,
     /// With hostile texts even in place of lists of CPUs, and keys.
     Wild,
-    /// The same, and endless traces.
+    /// As `Wild`, and with endless traces.
     Much,
     /// Correctly, without hostile texts.
     Plainly,
-    /// With this error, and these parameters.
+    /// With an error of this name, with these parameters.
     Error(&'static str),
 }
 
@@ -315,7 +315,7 @@ fn foreign_text_cannot_control_the_terminal() {
     let (pid, files) = (std::process::id().to_string(), machines("hostile-machines"));
     let well = serve("hostile-well", Answers::Well);
     let _hostile = HostileProcess::start();
-    // The hostile texts do arrive, from each source that has any: otherwise nothing would be tested.
+    // Hostile texts do arrive from each source that has any: otherwise nothing would be tested.
     let showing = ["topo", "homes", "ps", "dump", "top", "get", "set", "trace", "metrics"];
     for subcommand in subcommands() {
         let mut shown = false;

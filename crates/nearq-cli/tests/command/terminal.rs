@@ -21,7 +21,7 @@ fn terminal() -> (File, OwnedFd) {
     unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
 }
 
-/// Longer than anything takes on a loaded machine.
+/// Longer than any step takes on a loaded machine.
 const PATIENCE_MS: i32 = 30_000;
 
 /// Reads until a text has arrived, or nothing more arrives.
@@ -57,7 +57,7 @@ fn a_terminal_of_unknown_size_gets_the_default_size() {
     let screen = read_until(&mut person, "? help");
     assert!(screen.contains("nearq top  pid ") && screen.contains("? help"), "{screen:?}");
     person.write_all(b"q").unwrap();
-    // What it writes to the terminal at its end must be read, or it waits.
+    // The text that the command writes to the terminal at its end must be read, or the command waits.
     read_until(&mut person, "nothing");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -89,7 +89,7 @@ fn top_without_threads_reports_it_and_restores_the_terminal() {
         let mut command = nearq();
         command.args(["top", "1"]).env("TERM", "xterm");
         command.stdin(program.try_clone().unwrap()).stdout(program).stderr(Stdio::piped());
-        // What it writes to the terminal must be read, or it waits.
+        // The text that the command writes to the terminal must be read, or the command waits.
         let reader = thread::spawn(move || read_until(&mut person, "never"));
         let Some(output) = output_with_few_processes(&mut command, threads) else { return };
         drop(command);

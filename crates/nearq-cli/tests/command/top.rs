@@ -1,8 +1,8 @@
 //! `nearq top`: its output for scripts, its refusals, and a user's session in tmux, screen by screen.
 //!
 //! The watched process is an invented one (`top/invented.rs`) behind a real socket: this test binary, started again. Its answers depend on
-//! how often it was asked, and in the session it is asked only by a key. The screens are in `top/*.txt`; `UPDATE_SCREENS=1` rewrites them:
-//! check them afterwards.
+//! how often it was asked, and in the session it is asked only when a key is pressed. The screens are in `top/*.txt`; `UPDATE_SCREENS=1`
+//! rewrites them: check them afterwards.
 
 mod invented;
 mod tmux;
@@ -20,7 +20,7 @@ use nearq_control::server::{Options, Server};
 use serde_json::Value;
 use tmux::{Tmux, wait_for};
 
-/// Where the server must create its directory; set for the binary that is started again.
+/// The folder in which the server must create its directory; set for the binary that is started again.
 const DIRECTORY: &str = "NEARQ_TEST_DIRECTORY";
 
 /// Not a test, but the process that the tests watch. It ends with its standard input.
@@ -60,7 +60,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -241,7 +241,7 @@ impl Session {
         assert!(closed.is_some(), "{}", self.screen());
     }
 
-    /// A screen with that mark that no longer changes: to record expected screens, not to test them.
+    /// Waits for a screen that contains the mark and no longer changes: to record expected screens, not to test them.
     fn settled(&self, mark: &str) -> String {
         let marked = || Some(self.screen()).filter(|screen| screen.contains(mark));
         let mut last = wait_for(marked).unwrap_or_else(|| panic!("{mark}: {}", self.screen()));

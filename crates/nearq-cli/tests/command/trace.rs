@@ -17,7 +17,7 @@ use nearq_control::protocol::{
 };
 use serde_json::Value;
 
-/// What the invented process reports, and what it was asked.
+/// What the invented process reports, and which requests it received.
 #[derive(Debug, Default)]
 struct World {
     /// How many items a batch has; 0 ends the trace.

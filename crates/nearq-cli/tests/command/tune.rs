@@ -1,5 +1,5 @@
 //! `nearq tune` against an invented process, served over a real socket, whose speed is a fixed function of its scope. The right scope must
-//! be recommended, or none if they do not differ; and the previous settings must be restored, whatever ends the command.
+//! be recommended, or none if the scopes do not differ. The previous settings must be restored, whatever ends the command.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -37,7 +37,7 @@ struct World {
     log: Vec<String>,
     /// Items per second by configuration, for example `cpu+strict`.
     speed: fn(&str) -> f64,
-    /// How much figures vary around that, each time that something is set.
+    /// How much the speed varies around that figure: it changes each time that something is set.
     noise: f64,
     random: fastrand::Rng,
     now: f64,
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Continues at the speed of the present configuration.
+    /// Continues at the speed of the current configuration.
     fn change(&mut self) {
         self.count();
         let strict = if self.values["affinity_strict"] == "1" { "+strict" } else { "" };
@@ -237,7 +237,7 @@ impl ControlTarget for Invented {
     }
 }
 
-/// Runs it to the end, with JSON output.
+/// Runs the command to its end, with JSON output.
 fn tuned(served: &Served, arguments: &[&str]) -> Value {
     let pid = served.pid();
     let quick =

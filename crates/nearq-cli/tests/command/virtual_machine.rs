@@ -8,7 +8,8 @@
 use crate::guest::{boot, boot_as, script, static_program};
 use serde_json::{Value, json};
 
-/// What QEMU is asked for. CPUs are numbered consecutively through packages, caches, cores and threads, and nodes are equal parts of them.
+/// The machine that QEMU is asked for. CPUs are numbered consecutively through packages, caches, cores and threads, and nodes are equal
+/// parts of them.
 struct Preset {
     name: &'static str,
     packages: usize,

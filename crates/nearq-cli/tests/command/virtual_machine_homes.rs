@@ -154,15 +154,15 @@ fn jobs_live_on_two_nodes_and_come_home() {
     assert_eq!(homes(crowded, 2), [6, 0]);
     let let_out: u64 = crowded.iter().map(|job| job.count("let_out")).sum();
     assert!(let_out >= 2, "six jobs and four CPUs: {crowded:?}");
-    // The two jobs leave, and there is room for the others.
+    // The two jobs that end early leave, so there is room for the others.
     let ended = crowded[..2]
         .iter()
         .map(|job| job.json["elapsed_s"].as_f64().unwrap() + job.report["begin"].as_f64().unwrap());
     let ended = ended.fold(0.0, f64::max);
     let late: Vec<f64> = crowded[2..].iter().map(|job| job.home_from() - ended).collect();
     println!("seconds until they were at home for good: {late:.2?}");
-    // How long that takes depends on the host, which emulates eight CPUs and may be busy: half a second on an idle host. Here only this is
-    // tested: that they come home and stay.
+    // How long that takes depends on the host, which emulates eight CPUs and may be busy: half a second on an idle host. This test only
+    // checks that the jobs come home and stay.
     assert!(late.iter().all(|late| *late <= 8.0), "{late:.2?}: {crowded:?}");
     for job in &crowded[2..] {
         assert_eq!(job.count("let_out"), job.count("brought_home"), "{job:?}");

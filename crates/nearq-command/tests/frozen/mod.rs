@@ -1,7 +1,7 @@
 //! Outputs that must not change unnoticed: compares a command's answers on fixed input with recorded files.
 //!
-//! A change that is meant to reword or reorder them rewrites the files, with `NEARQ_FREEZE=write` in the environment, and shows the
-//! difference in its commit.
+//! To reword or reorder outputs on purpose, run the tests with `NEARQ_FREEZE=write` in the environment, which rewrites the files, and
+//! commit the difference.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ pub(crate) struct Frozen {
 }
 
 impl Frozen {
-    /// Those in `tests/frozen` of the crate at `manifest`.
+    /// The recorded files in `tests/frozen` of the crate at `manifest`.
     pub(crate) fn of(manifest: &str) -> Self {
         Self {
             folder: Path::new(manifest).join("tests/frozen"),

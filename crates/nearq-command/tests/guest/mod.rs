@@ -1,7 +1,7 @@
 //! Boots a virtual machine with several packages, caches and nodes, for the tests of both commands. They include this file by its path, so
 //! that the folders named here belong to the crate under test.
 //!
-//! The folder with the script that boots one (`vmrun.sh`) is `NEARQ_VM`, or else `../shared/vm` beside the project. It must
+//! The folder with the script that boots a virtual machine (`vmrun.sh`) is `NEARQ_VM`, or else `../shared/vm` beside the project. It must
 //! have been set up (`setup.sh` there), and the Rust target for static programs must be installed; if something is missing, one line says
 //! so and nothing is tested.
 
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 
 const MUSL: &str = "x86_64-unknown-linux-musl";
 
-/// Boots a machine that runs `program`; none if QEMU does not start on this one.
+/// Boots a machine that runs `program`; `None` if QEMU does not start on this machine.
 pub(crate) fn boot(
     script: &Path,
     preset: &str,
@@ -24,7 +24,7 @@ pub(crate) fn boot(
     boot_with(script, preset, &[], program, arguments)
 }
 
-/// The same with more files in `/job`, the program's working directory.
+/// As [`boot`], with more files in `/job`, the program's working directory.
 pub(crate) fn boot_with(
     script: &Path,
     preset: &str,
@@ -35,7 +35,7 @@ pub(crate) fn boot_with(
     boot_as(script, &["-T", "150", "-t", preset], files, program, arguments)
 }
 
-/// The same for a machine that the script's options describe.
+/// As [`boot_with`], for a machine that the script's options describe.
 pub(crate) fn boot_as(
     script: &Path,
     options: &[&str],
@@ -112,7 +112,7 @@ pub(crate) fn build(target: &str, arguments: &[&str], flags: Option<&str>) -> Pa
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg("build").args(arguments).args(["--target", target]);
     command.args(["--config", "profile.dev.debug=false"]).arg("--target-dir").arg(&folder);
-    // Sanitizers and the like are meant for the test, not for the program.
+    // Flags for sanitizers and the like are meant for the test, not for the program.
     for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
         command.env_remove(variable);
     }
@@ -122,8 +122,8 @@ pub(crate) fn build(target: &str, arguments: &[&str], flags: Option<&str>) -> Pa
     folder.join(target).join("debug")
 }
 
-/// Reports that something could not be tested here, bypassing the test harness, which hides the output of passing tests. In one call, so
-/// that no other output is mixed into the line.
+/// Reports that something could not be tested here, bypassing the test harness, which hides the output of passing tests. The line is
+/// written in one call, so that no other output is mixed into it.
 pub(crate) fn skipped(why: &str, how: &str) {
     let line = format!("skipped: virtual machines: {why}; to have it: {how}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());

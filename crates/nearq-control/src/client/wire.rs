@@ -1,5 +1,5 @@
-//! Bytes to and from a process, with one deadline for all that belongs to one answer: a process that sends a byte now and then is as
-//! late as one that sends nothing.
+//! Bytes to and from a process, with one deadline for everything that belongs to one answer: a process that only sends a byte now and then
+//! times out just like a process that sends nothing.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: UnixStream,
-    /// When it stops waiting; never if not set.
+    /// When the connection stops waiting; it never does if this is not set.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -22,14 +22,14 @@ impl Wire {
         Ok(Wire { stream, deadline: None })
     }
 
-    /// Does it as soon as it can be done.
+    /// Carries out an operation as soon as the socket is ready for it.
     fn when(
         &mut self,
         what: PollFlags,
         mut attempt: impl FnMut(&mut UnixStream) -> io::Result<usize>,
     ) -> io::Result<usize> {
         loop {
-            // Checked even if there is always something to do.
+            // The deadline is checked even if the socket is always ready.
             let left =
                 self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {

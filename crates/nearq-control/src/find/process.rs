@@ -1,5 +1,5 @@
 //! What the kernel says about a process that is searched for: its user, its number in its container, its variables. A hostile program may
-//! have made up all of it, so it is read only up to a limit.
+//! control all of this text, so it is read only up to a limit.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,7 +13,7 @@ const LONGEST_STATUS: u64 = 1 << 20;
 const LONGEST_ENVIRONMENT: u64 = 256 << 10;
 /// Bytes that are read of other files.
 const LONGEST: u64 = 64 << 10;
-/// Most bytes that a path can have.
+/// The most bytes that a path can have.
 const LONGEST_PATH: usize = 4096;
 
 /// An existing process.
@@ -29,7 +29,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process of that number; none if there is none.
+    /// The process with that number; `None` if there is none.
     pub(super) fn of(pid: u32) -> Option<Self> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         let status = read(&folder.join("status"), LONGEST_STATUS).ok()?;
@@ -46,12 +46,12 @@ impl Process {
         Some(Process { folder, user, inner, name })
     }
 
-    /// Its root.
+    /// Its root directory.
     pub(super) fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
 
-    /// Variables that it was started with, by name; values that are no path are left out.
+    /// The environment variables that it was started with, by name; values that are not paths are left out.
     pub(super) fn variables<const COUNT: usize>(
         &self,
         names: [&str; COUNT],
@@ -67,7 +67,7 @@ impl Process {
         })
     }
 
-    /// The number that its user has in a container which numbers users its own way; none if it is the same.
+    /// The number of its user inside a container with its own numbering of users; `None` if the number is the same there.
     pub(super) fn inner_user(&self) -> Option<u32> {
         let map = read(&self.folder.join("uid_map"), LONGEST).ok()?;
         String::from_utf8_lossy(&map).lines().find_map(|line| {
@@ -82,7 +82,7 @@ impl Process {
     /// When it began, in hundredths of a second after the machine did.
     pub(super) fn started(&self) -> Option<u64> {
         let stat = read(&self.folder.join("stat"), LONGEST).ok()?;
-        // The name before it may hold anything.
+        // The name before this field may contain anything.
         let rest = stat.rsplit(|&byte| byte == b')').next()?;
         String::from_utf8_lossy(rest).split_ascii_whitespace().nth(19)?.parse().ok()
     }

@@ -1,7 +1,7 @@
-//! Connecting to a socket that any user may have made, without being led elsewhere.
+//! Connects to a socket that any user may have made, without being redirected elsewhere.
 //!
-//! The directory is opened without following a link at its end, and what was opened is checked: its owner, and that no other user can
-//! write there. The socket is opened in it, again without following a link, and checked. The connection is to what was opened
+//! The directory is opened without following a link at its end, and the open directory is checked: its owner, and that no other user can
+//! write there. The socket is opened in it, again without following a link, and checked. The connection goes to the opened file
 //! (`/proc/self/fd/N`), whatever the name leads to by then. Below another process's root, its own links are followed within that root
 //! alone. The kernel says which process listens ([`Socket::listener`]).
 
@@ -25,7 +25,7 @@ const SLACK: Duration = Duration::from_secs(2);
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
 
-/// A directory of sockets, open.
+/// An open directory of sockets.
 #[derive(Debug)]
 pub(super) struct SocketDirectory {
     fd: OwnedFd,
@@ -51,7 +51,7 @@ impl SocketDirectory {
         Ok(SocketDirectory { fd, owner: found.st_uid })
     }
 
-    /// At most that many of the names in the directory.
+    /// Returns at most `most` of the names in the directory.
     pub(super) fn names(&self, most: usize) -> Vec<String> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.fd, ".", flags, Mode::empty());
@@ -94,17 +94,17 @@ fn below(root: &Path, path: &Path) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// A socket's file, open.
+/// The open file of a socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
-    /// When it was made or changed last, after 1970.
+    /// When the file was made or last changed, since 1970.
     made: Duration,
 }
 
 impl Socket {
-    /// Connects; the stream blocks. If many want to connect, they are accepted in the order in which they came: so this waits in the kernel
-    /// instead of retrying.
+    /// Connects; the stream blocks. This waits in the kernel instead of retrying, because the kernel accepts waiting clients in the order
+    /// in which they came.
     pub(super) fn connect(&self, deadline: Instant) -> rustix::io::Result<UnixStream> {
         connect(&self.address()?, deadline)
     }
@@ -125,9 +125,9 @@ impl Socket {
     /// The process that listens at the other end of a connection to this socket, if that is certain.
     ///
     /// The kernel says which process listened first: its number, and its user. Another process may have that number by now, while a child
-    /// of the first one still answers. So the process must live, and its user must be the user that listened, unless root listened, which
-    /// may become any user. If the kernel does not say whether it lives (before Linux 6.5), the process of that number is accepted if it
-    /// began before the socket was made.
+    /// of the first process still answers. So the process must be alive, and its user must be the user that listened, unless root listened,
+    /// which may become any user. If the kernel does not say whether the process is alive (before Linux 6.5), the process with that number
+    /// is accepted if it began before the socket was made.
     pub(super) fn listener(&self, stream: &impl AsFd) -> Option<(Peer, Process)> {
         let peer = Linux::peer(stream).ok().filter(|peer| peer.pid != 0)?;
         let process = Process::of(peer.pid)?;
@@ -139,7 +139,7 @@ impl Socket {
     }
 }
 
-/// When a file was made or changed last; unlike the time of its contents, that cannot be set at will.
+/// When a file was made or its status last changed; unlike the time of its contents, this time cannot be set at will.
 fn made(found: &Stat) -> Duration {
     let seconds = u64::try_from(found.st_ctime).unwrap_or(0);
     Duration::new(seconds, u32::try_from(found.st_ctime_nsec).unwrap_or(0))
@@ -166,14 +166,14 @@ fn connect(address: &SocketAddrUnix, deadline: Instant) -> rustix::io::Result<Un
         match rustix::net::connect(&socket, address) {
             Ok(()) => return Ok(UnixStream::from(socket)),
             Err(Errno::INTR) => {}
-            // Its queue is full, and stays so: it is very busy, or stopped.
+            // The socket's queue stays full: the process is very busy, or stopped.
             Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Connects to the socket at a path that the caller knows, whose path may be long. The stream blocks.
+/// Connects to the socket at a path that the caller gives, which may be long. The stream blocks.
 pub(crate) fn connect_to(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     match SocketAddrUnix::new(path) {
         Ok(address) => Ok(connect(&address, deadline)?),
@@ -200,7 +200,7 @@ mod tests {
     use crate::filter::forget_option;
     use crate::skipped::skipped;
 
-    /// A folder of the test's own.
+    /// A temporary folder for one test.
     fn folder(test: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("nearq-reach-{}-{test}", std::process::id()));
         fs::create_dir_all(&path).unwrap();

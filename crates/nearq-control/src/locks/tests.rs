@@ -1,10 +1,10 @@
-//! What can be set, in its words; what can be seen is tested in `nearq-lock` and, over a socket, in `nearq-preload`.
+//! Tests the settings and their texts; the visible state is tested in `nearq-lock` and, over a socket, in `nearq-preload`.
 
 use nearq_lock::{Mode, Mutex};
 
 use super::*;
 
-/// The settings are the process's, and tests are its threads.
+/// The settings belong to the process, and all tests are threads of it.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn set(changes: &[(&str, &str)]) -> Result<Vec<(String, String)>, Refusal> {

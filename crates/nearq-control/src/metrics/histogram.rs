@@ -5,14 +5,14 @@
 
 use crate::protocol::Histogram;
 
-/// The first class ends at 2^10 ns, about a microsecond: shorter waits are those of items that found a worker at work.
+/// The first class ends at 2^10 ns, about a microsecond: shorter waits are those of items that found a worker that was already running.
 const FIRST: u32 = 10;
-/// The last one that ends: 2^34 ns, 17 seconds.
+/// The last class with a finite end: 2^34 ns, 17 seconds.
 const LAST: u32 = 34;
 
-/// Upper ends in seconds, and how many items, not added up; the last end is infinity.
+/// The upper end of each class in seconds, and the number of items in it, not cumulative; the last end is infinity.
 ///
-/// A class that lies across an end is counted above it.
+/// One of the process's classes that lies across an end is counted above the end.
 pub(super) fn steps(times: &Histogram) -> Vec<(f64, u64)> {
     let ends = (FIRST..=LAST).map(|power| ((1_u64 << power) as f64 / 1e9, 0));
     let mut steps: Vec<(f64, u64)> = ends.chain([(f64::INFINITY, 0)]).collect();

@@ -1,4 +1,4 @@
-//! What is exported, by what it belongs to: names, meanings, and where the value is found.
+//! The exported metrics, grouped by what they belong to: names, meanings, and how to get the value.
 
 use crate::protocol::{Histogram, PodStatistics, QueueStatistics, Statistics};
 
@@ -6,18 +6,18 @@ use crate::protocol::{Histogram, PodStatistics, QueueStatistics, Statistics};
 pub(super) struct Metric<T: 'static> {
     /// Its name, without the suffixes that its kind and unit add.
     pub(super) name: &'static str,
-    /// What it says, in a sentence.
+    /// Its meaning, in a sentence.
     pub(super) help: &'static str,
     /// Whether it is a time: nanoseconds here, seconds outside.
     pub(super) seconds: bool,
     read: Read<T>,
 }
 
-/// Where the value is found.
+/// How to get the value.
 enum Read<T: 'static> {
-    /// What only grows.
+    /// Counters, which only grow.
     Counter(fn(&T) -> Option<u64>),
-    /// What comes and goes.
+    /// Gauges, which also fall.
     Gauge(fn(&T) -> Option<u64>),
     /// Times.
     Histogram(fn(&T) -> Option<&Histogram>),
@@ -30,7 +30,7 @@ pub(super) enum Value<'a> {
     Histogram(&'a Histogram),
 }
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Counter,
@@ -39,7 +39,7 @@ pub(super) enum Kind {
 }
 
 impl<T> Metric<T> {
-    /// Its value; none if it does not apply.
+    /// Its value; `None` if it does not apply.
     pub(super) fn of<'a>(&self, one: &'a T) -> Option<Value<'a>> {
         match self.read {
             Read::Counter(read) => read(one).map(Value::Counter),
@@ -85,17 +85,17 @@ const fn times<T>(
     Metric { name, help, seconds: true, read: Read::Histogram(read) }
 }
 
-/// Name and meaning of the metric whose labels say what a queue is.
+/// Name and meaning of the metric whose labels describe a queue.
 pub(super) const QUEUE_INFO: (&str, &str) =
     ("nearq_queue", "What a queue is: percpu, unbound, unbound,S (strict) or ordered; its scope.");
 
-/// The process's.
+/// The metrics of the process.
 pub(super) const PROCESS: &[Metric<Statistics>] = &[
     in_seconds(counter("nearq_process_cpu", "CPU time of the whole process.", |all| {
         Some(all.cpu_ns)
     })),
     in_seconds(counter("nearq_control_cpu", "CPU time of the thread that answers tools.", |all| {
-        // Not known if that thread was not asked.
+        // Unknown if the thread did not report it.
         Some(all.control_cpu_ns).filter(|ns| *ns != 0)
     })),
     gauge("nearq_workers", "Worker threads.", |all| Some(all.workers)),
@@ -105,7 +105,7 @@ pub(super) const PROCESS: &[Metric<Statistics>] = &[
     counter("nearq_timed_items", "Items that were timed.", |all| Some(all.samples)),
 ];
 
-/// A queue's.
+/// The metrics of a queue.
 pub(super) const QUEUE: &[Metric<QueueStatistics>] = &[
     counter("nearq_queue_items_started", "Executions that have begun.", |one| Some(one.started)),
     counter("nearq_queue_items_completed", "Executions that have ended.", |one| {
@@ -149,7 +149,7 @@ pub(super) const QUEUE: &[Metric<QueueStatistics>] = &[
     times("nearq_queue_run", "Time from start to end, of timed items.", |one| one.run.as_ref()),
 ];
 
-/// A pool's. A sum over queues drops when one of them is destroyed, so it is no counter.
+/// The metrics of a pool. A sum over queues drops when a queue is destroyed, so it is not a counter.
 pub(super) const POOL: &[Metric<PodStatistics>] = &[
     gauge("nearq_pool_workers", "Worker threads.", |one| Some(one.workers)),
     gauge("nearq_pool_idle_workers", "Worker threads that sleep.", |one| Some(one.idle)),

@@ -223,7 +223,7 @@ fn values_are_exported_under_the_right_names() {
     ] {
         assert!(exported.lines().any(|other| other == line), "{line} is missing in\n{exported}");
     }
-    // A queue without a rescuer has none of its counts, and hogs are counted for per-CPU queues only.
+    // A queue without a rescuer has no counts of a rescuer, and hogs are counted for per-CPU queues only.
     assert!(!exported.contains("items_rescued_total{queue=\"plain\""));
     assert!(!exported.contains("cpu_intensive_total{queue=\"a "));
 }
@@ -308,7 +308,7 @@ fn documented_and_exported_metrics_are_the_same() {
     assert!(page.contains(&table), "docs/metrics.md must have this table:\n\n{table}");
 }
 
-/// Takes text, and remembers the most that came at once.
+/// A writer that remembers the longest text that it received at once.
 struct Pieces {
     longest: usize,
     all: usize,

@@ -1,6 +1,6 @@
 //! How much of an answer is accepted: a process may send anything, and the client must stay small and quick.
 //!
-//! A text that is too long is cut, a list that is too long makes the answer unintelligible.
+//! A text that is too long is cut; a list that is too long makes the answer invalid.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub const LONGEST_TEXT: usize = 4096;
 pub const LONGEST_LIST: usize = 64 << 10;
 /// Queues, pools, items or events in one answer.
 pub const MOST_ROWS: usize = 1 << 16;
-/// CPUs, pods of a scope, and places where a limit is counted.
+/// CPUs, pods of a scope, and the counts of a queue's limit.
 pub(super) const MOST_CPUS: usize = 1 << 14;
 /// Classes of a histogram: four times as many as there are.
 pub(super) const MOST_BUCKETS: usize = 1 << 12;

@@ -10,7 +10,7 @@ use super::locks::Locks;
 /// The state of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dump {
-    /// When.
+    /// The moment of the snapshot.
     pub at_ns: u64,
     /// The CPUs that the runtime's queues may use: what the process may use, within the mask that was set for it.
     #[serde(deserialize_with = "bounds::list")]
@@ -33,15 +33,15 @@ pub struct Dump {
     /// The nodes.
     #[serde(deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
     pub nodes: Vec<MachineNode>,
-    /// What runs.
+    /// The items that run.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub running: Vec<RunningItem>,
-    /// What waits, if that was asked for.
+    /// The items that wait, if they were asked for.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub waiting: Vec<WaitingItems>,
-    /// Whether more waits than is listed.
+    /// Whether more items wait than are listed.
     pub more_waiting: bool,
-    /// The nodes that can be a home, and what is at home there.
+    /// The nodes that can be a home, with the number of homes on each.
     #[serde(default, deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
     pub homes: Vec<NodeHomes>,
     /// The numbers that homes are chosen by, by name.
@@ -60,20 +60,20 @@ pub struct NodeHomes {
     /// Its CPUs that the process may use.
     #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
-    /// Homes that were given out there.
+    /// Homes that were assigned on this node.
     pub homes: u64,
-    /// Workers that run something there which is not at home there.
+    /// Workers on this node that run something whose home is elsewhere.
     pub others: u64,
 }
 
 /// A queue's home.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HomeDump {
-    /// The number of its node; -1 if that is chosen when it is first needed.
+    /// The number of its node; -1 if the node is yet to be chosen, when it is first needed.
     pub node: i64,
     /// Whether it follows its memory.
     pub follows: bool,
-    /// Why it is there, in words.
+    /// Why the home is on that node, in words.
     #[serde(deserialize_with = "bounds::text")]
     pub why: String,
 }
@@ -100,7 +100,7 @@ pub struct PodDump {
     /// Its CPUs.
     #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
-    /// The number of the node that it lies inside, -1 if it does not.
+    /// The number of the node that contains the pod; -1 if no single node does.
     pub node: i64,
 }
 
@@ -117,9 +117,9 @@ pub struct PoolDump {
     pub idle_class: bool,
     /// Its workers' slice as asked for; 0 is the system's own.
     pub slice_ns: u64,
-    /// Threads.
+    /// The number of worker threads.
     pub workers: u64,
-    /// Those of them that sleep.
+    /// The number of workers that sleep.
     pub idle: u64,
     /// Whether it is the pool of one CPU, for per-CPU queues.
     pub per_cpu: bool,
@@ -149,7 +149,7 @@ pub struct QueueDump {
     /// `percpu`, `unbound`, `unbound,S` (strict) or `ordered`.
     #[serde(deserialize_with = "bounds::name")]
     pub kind: String,
-    /// Where items go that are queued on a CPU: the pool's number, by CPU number; -1 where the machine has no such CPU.
+    /// The pool to which items queued on a CPU go: the pool's number, by CPU number; -1 if the machine has no such CPU.
     #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]
     pub cpu_pool: Vec<i64>,
     /// The CPUs that its items may run on.
@@ -159,16 +159,16 @@ pub struct QueueDump {
     pub max_active: u64,
     /// See [`max_active`](Self::max_active).
     pub min_active: u64,
-    /// Where the limit is counted.
+    /// The counts of the limit.
     #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]
     pub limits: Vec<NodeLimit>,
-    /// The home of those of its items that have no home of their own.
+    /// The home of its items that have no home of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<HomeDump>,
-    /// Where the memory comes from that its items touch first: `home`, `interleave` or `untouched`.
+    /// The memory policy for memory that its items touch first: `home`, `interleave` or `untouched`.
     #[serde(default, deserialize_with = "bounds::name")]
     pub memory: String,
-    /// Executions of items with a home that began there, and elsewhere.
+    /// Executions of items with a home that began at home, and elsewhere.
     #[serde(default)]
     pub at_home: u64,
     /// See [`at_home`](Self::at_home).
@@ -179,7 +179,7 @@ pub struct QueueDump {
     pub rescuer: Option<RescuerDump>,
 }
 
-/// How a queue's limit stands in one place.
+/// One count of a queue's limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeLimit {
     /// `node`, `cpu`, `across` (pods that lie inside no node) or `whole` (ordered queues).
@@ -191,14 +191,14 @@ pub struct NodeLimit {
     pub active: u64,
     /// The most that may be active.
     pub limit: u64,
-    /// Items held back.
+    /// Items that the limit holds back.
     pub inactive: u64,
 }
 
 /// A queue's rescuer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RescuerDump {
-    /// Its thread, in the system's own tools; 0 if it has none now.
+    /// The number of its thread in the system's own tools; 0 if it has no thread now.
     pub thread: u64,
     /// The CPUs that the thread may run on now.
     #[serde(deserialize_with = "bounds::list")]
@@ -226,20 +226,20 @@ pub struct RunningItem {
     /// The name of its function.
     #[serde(deserialize_with = "bounds::text")]
     pub function: String,
-    /// What it says about itself.
+    /// The description that the item gives of itself.
     #[serde(deserialize_with = "bounds::text")]
     pub description: String,
     /// The worker's name.
     #[serde(deserialize_with = "bounds::name")]
     pub worker: String,
-    /// The worker's thread, in the system's own tools.
+    /// The number of the worker's thread in the system's own tools.
     pub thread: u64,
     /// The worker's pool.
     pub pool: u64,
     /// Whether the worker is the queue's rescuer.
     pub rescuer: bool,
-    /// For how long it has run at most: since the worker took the batch that the item belongs to. That is one item, unless
-    /// items are shorter than some microseconds.
+    /// An upper bound of the time that the item has run: the time since the worker took the batch to which the item belongs. A batch is one
+    /// item, unless items are shorter than some microseconds.
     pub at_most_ns: u64,
 }
 
@@ -256,10 +256,10 @@ pub struct WaitingItems {
     /// The name of their function.
     #[serde(deserialize_with = "bounds::text")]
     pub function: String,
-    /// How many.
+    /// The number of items.
     pub count: u64,
     /// Whether the queue's limit holds them back.
     pub inactive: bool,
-    /// How long the timed item that was queued first has waited; 0 if none is timed.
+    /// How long the timed item that was queued first has waited; 0 if no item is timed.
     pub oldest_ns: u64,
 }

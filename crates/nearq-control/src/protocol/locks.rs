@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::{self, MOST_ROWS};
 
-/// What is known of all mutexes together, and of those that have queues by cache now. The settings are those of the process
+/// What is known about all mutexes together, and about each mutex that has queues by cache now. The settings are those of the process
 /// (`lock_...`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Locks {
@@ -13,9 +13,9 @@ pub struct Locks {
     pub mode: String,
     /// Whether the counts below are counted (`lock_count`).
     pub counting: bool,
-    /// Places for queues by cache that mutexes have now.
+    /// Slots for queues by cache that mutexes use now.
     pub slots_used: u64,
-    /// Places that were made.
+    /// Slots that were allocated.
     pub slots: u64,
     /// How often a thread had to queue up.
     pub contended: u64,
@@ -23,7 +23,7 @@ pub struct Locks {
     pub in_turn: u64,
     /// Hand-overs within a last-level cache.
     pub within: u64,
-    /// Hand-overs to another one.
+    /// Hand-overs to another last-level cache.
     pub across: u64,
     /// Changes to queues by cache.
     pub switched: u64,
@@ -35,12 +35,12 @@ pub struct Locks {
     pub slept_in_queue: u64,
     /// Waits that ended at a deadline.
     pub gave_up: u64,
-    /// The mutexes that have a place for queues by cache now, by its number.
+    /// The mutexes that have a slot for queues by cache now, by the number of the slot.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub adaptive: Vec<AdaptiveLock>,
 }
 
-/// A mutex that has a place for queues by cache now.
+/// A mutex that has a slot for queues by cache now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdaptiveLock {
     /// The number of its slot.
@@ -48,6 +48,6 @@ pub struct AdaptiveLock {
     /// Whether it is held, as far as waiting threads know: a thread has to wait. A mutex that no thread waits for appears
     /// free.
     pub held: bool,
-    /// The last-level caches in which threads wait for it. If a machine has more than 32, neighbours count as one.
+    /// The last-level caches in which threads wait for the mutex. If a machine has more than 32 caches, neighbours count as one.
     pub caches: u64,
 }

@@ -18,15 +18,15 @@ pub struct Process {
     /// The library's version.
     #[serde(deserialize_with = "bounds::name")]
     pub version: String,
-    /// What its settings allow to users other than root.
+    /// The access that its settings allow to users other than root.
     #[serde(with = "wire")]
     pub control: Access,
     /// What the caller may do.
     #[serde(with = "wire")]
     pub allowed: Access,
-    /// How long the server has been there.
+    /// The time since the server began to answer.
     pub since_ns: u64,
-    /// Whether it has a runtime; if not, its mutexes are all that there is.
+    /// Whether it has a runtime; if not, only its mutexes can be inspected.
     pub runtime: bool,
     /// Workqueues.
     pub queues: u64,

@@ -1,4 +1,4 @@
-//! What is set, and what is in effect.
+//! Settings as configured, and as they are in effect.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use super::bounds::{self, MOST_FEW, MOST_ROWS};
 /// Settings of the process, of queues, or of both, as they were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The process's.
+    /// The settings of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessSettings>,
-    /// Those of queues, oldest first.
+    /// The settings of queues, oldest first.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub queues: Vec<QueueSettings>,
 }
@@ -42,7 +42,7 @@ pub struct Setting {
     /// Its key.
     #[serde(deserialize_with = "bounds::name")]
     pub key: String,
-    /// What was asked for, as `Set` takes it; empty for what cannot be asked for.
+    /// The configured value, as `Set` takes it; empty for a setting that cannot be set.
     #[serde(deserialize_with = "bounds::list")]
     pub configured: String,
     /// What is in effect: `default (cache_shard)` if it is inherited.

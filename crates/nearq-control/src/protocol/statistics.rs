@@ -17,8 +17,8 @@ pub struct Statistics {
     pub workers: u64,
     /// How many of them sleep.
     pub idle: u64,
-    /// How many workers of one nice value run at once at most: the number of CPUs that the process may use, or its CPU quota, rounded up,
-    /// if that is less.
+    /// How many workers of one nice value may run at once: the number of CPUs that the process may use, or its CPU quota, rounded up, if
+    /// that is less.
     pub parallelism: u64,
     /// Whether items are timed.
     pub timing: bool,
@@ -74,7 +74,7 @@ pub struct QueueStatistics {
     pub mayday: u64,
     /// Executions by the rescuer.
     pub rescued: u64,
-    /// Executions of items with a home that began there.
+    /// Executions of items with a home that began at home.
     #[serde(default)]
     pub at_home: u64,
     /// Executions of items with a home that began elsewhere.
@@ -90,8 +90,8 @@ pub struct QueueStatistics {
     pub run: Option<Histogram>,
 }
 
-/// How often each length of time was measured, since items were first timed. Each timed item also stands for those that were left out
-/// beside it, so the counts are approximately those of all items.
+/// How often each length of time was measured, since items were first timed. Each timed item also counts for the items near it that were
+/// not timed, so the counts are approximately those of all items.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "HistogramOnWire", into = "HistogramOnWire")]
 pub struct Histogram {
@@ -103,8 +103,7 @@ pub struct Histogram {
     pub buckets: Vec<Bucket>,
 }
 
-/// A histogram as it goes over the wire: hundreds of queues have tens of thousands of buckets, which take a third of the bytes in this
-/// form.
+/// A histogram as it is sent: hundreds of queues have tens of thousands of buckets, which take a third of the bytes in this form.
 #[derive(Serialize, Deserialize)]
 struct HistogramOnWire {
     samples: u64,
@@ -135,7 +134,7 @@ impl From<Histogram> for HistogramOnWire {
 /// A range of times, and how many items fell into it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// The end of the range: the shortest time that is too long for it.
+    /// The end of the range: the shortest time above the range.
     pub below_ns: u64,
     /// How many items took a time in this range.
     pub count: u64,
@@ -196,7 +195,7 @@ pub struct PodStatistics {
     pub idle: u64,
     /// Items that wait for a worker; the newest are not counted yet.
     pub ready: u64,
-    /// Executions that have ended there, for the queues that exist.
+    /// Executions that have ended in this pool, for the queues that exist.
     pub completed: u64,
     /// CPU time of its workers, for the queues that exist.
     pub cpu_ns: u64,

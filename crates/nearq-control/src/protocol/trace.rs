@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::{self, MOST_ROWS};
 
-/// What has happened since the last batch.
+/// The events since the last batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceBatch {
     /// Queues that the events name and that no earlier batch has named.
@@ -15,7 +15,7 @@ pub struct TraceBatch {
     pub events: Vec<TraceEvent>,
     /// Events that were lost since the trace began, because they came faster than they were read.
     pub dropped: u64,
-    /// One item in this many is reported now, of the queue with the fewest reports.
+    /// One item in this many is reported now, for the queue with the fewest reports.
     pub every: u64,
 }
 
@@ -32,9 +32,9 @@ pub struct TracedQueue {
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEvent {
-    /// When.
+    /// When it happened.
     pub at_ns: u64,
-    /// What.
+    /// What happened.
     pub kind: TraceKind,
     /// The queue's number.
     pub queue: u64,

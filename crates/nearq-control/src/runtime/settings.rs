@@ -27,13 +27,13 @@ pub(crate) struct QueueAccessors {
 
 /// A step of a change of a queue; it reads the value and refuses an impossible one.
 pub(crate) enum SetQueue {
-    /// Sets an attribute. It depends on nothing but the value, so it is tried before it takes effect.
+    /// Sets an attribute. The result depends only on the value, so it is tried before it takes effect.
     Attribute(fn(&mut Attributes, &str) -> Result<(), String>),
-    /// Notes what must be changed besides.
+    /// Notes a change that is made besides the attributes.
     Other(fn(&mut QueueChanges<'_>, &str) -> Result<(), String>),
 }
 
-/// How a setting of the process is shown, and added to what must be changed.
+/// How a setting of the process is shown, and how a change of it is added to the pending changes.
 pub(crate) struct ProcessAccessors {
     pub(crate) show: fn(&Runtime) -> Value,
     pub(crate) set: fn(&mut ProcessChanges, &str) -> Result<(), String>,
@@ -49,7 +49,7 @@ pub(crate) enum Kinds {
 }
 
 impl Kinds {
-    /// Why it cannot be set for this queue.
+    /// Why the setting cannot be changed for this queue.
     fn unfit(self, queue: &QueueView) -> Option<&'static str> {
         match self {
             Kinds::NotPerCpu | Kinds::Unbound if queue.is_per_cpu() => Some(
@@ -63,13 +63,13 @@ impl Kinds {
     }
 }
 
-/// Why something that was decided when the queue was made cannot be set.
+/// Why a property that was fixed when the queue was made cannot be changed.
 pub(crate) const WHEN_MADE: &str = "it is fixed when the queue is created";
 
 /// A queue whose settings are shown.
 pub(crate) struct ShownQueue<'a> {
     pub(crate) handle: &'a QueueView,
-    /// What is set.
+    /// The configured values.
     pub(crate) set: Attributes,
     /// Whether its scope has an effect.
     pub(crate) affine: bool,
@@ -136,7 +136,7 @@ pub(super) fn of_process(runtime: &Runtime) -> ProcessSettings {
     ProcessSettings { settings: process_settings.chain(locks::settings()).collect() }
 }
 
-/// What must be changed in a queue besides its attributes, gathered before any of it is changed.
+/// The pending changes of a queue besides its attributes, collected before any of them is made.
 pub(crate) struct QueueChanges<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) max_active: Option<usize>,
@@ -146,7 +146,7 @@ pub(crate) struct QueueChanges<'a> {
     pub(crate) memory: Option<MemoryPolicy>,
 }
 
-/// Notes what was read, if it could be.
+/// Notes a value if it could be parsed.
 pub(crate) fn keep<T>(place: &mut Option<T>, read: Result<T, String>) -> Result<(), String> {
     *place = Some(read?);
     Ok(())
@@ -188,7 +188,7 @@ pub(crate) fn parse_spins(text: &str) -> Result<u32, String> {
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.trim().parse().ok();
     let period = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    // In nanoseconds it has 64 bits.
+    // The value in nanoseconds must fit into 64 bits.
     let period = period.filter(|period| u64::try_from(period.as_nanos()).is_ok());
     period.ok_or_else(|| {
         "not a time; give a number of seconds, at most 18446744073, or 0 for never".to_owned()
@@ -261,7 +261,7 @@ pub(super) fn set_queue(
         // 0 is the default.
         let max_active = if max_active == 0 { Attributes::new().max_active } else { max_active };
         if asked > max_active {
-            // Otherwise the lower limit would lower what was asked for in the same call.
+            // Otherwise the lower limit would lower the minimum that was set in the same call.
             return Err(refusal(&Error::MinActive { asked, max_active }, changes));
         }
     }
@@ -282,10 +282,10 @@ pub(super) fn set_queue(
     Ok(())
 }
 
-/// A change of the process that cannot fail any more.
+/// A change of the process that can no longer fail.
 type ProcessChange = Box<dyn FnOnce(&Runtime)>;
 
-/// What must be changed in the process, gathered before any of it is changed.
+/// The pending changes of the process, collected before any of them is made.
 #[derive(Default)]
 pub(crate) struct ProcessChanges {
     other: Vec<ProcessChange>,
@@ -294,7 +294,7 @@ pub(crate) struct ProcessChanges {
 }
 
 impl ProcessChanges {
-    /// Adds a change to what was read, if it could be.
+    /// Adds a change to a value if it could be parsed.
     pub(crate) fn put<T: 'static>(
         &mut self,
         read: Result<T, String>,
@@ -320,7 +320,7 @@ impl ProcessChanges {
         let (least, most) = Weights::bounds(name).unwrap_or_default();
         let read = values::parse_number(text, least.into()..=most.into(), "");
         self.put(read, move |runtime, number| {
-            // Within its bounds, so it is not refused.
+            // The value is within its bounds, so it is not refused.
             let _ = runtime.set_home_weight(name, number as u32);
         })
     }
@@ -340,7 +340,7 @@ pub(super) fn set_process(
             settings_table::row(PROCESS, key).ok_or_else(|| no_such_key(Owner::Process, key))?;
         (accessors.set)(&mut all, value).map_err(|why| bad_value(key, value, why))?;
     }
-    // The one that the machine may refuse comes first; the others cannot fail any more.
+    // The change that the machine may refuse comes first; the other changes cannot fail.
     if let Some(mask) = all.mask {
         runtime.set_cpumask(mask).map_err(|error| refusal(&error, changes))?;
     }

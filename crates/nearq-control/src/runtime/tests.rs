@@ -49,7 +49,7 @@ fn every_setting_has_a_value_that_can_be_set_again() {
     };
     assert_eq!(keys(&process.settings), known(crate::settings_table::Owner::Process));
     let writable = |settings: &[crate::protocol::Setting]| {
-        // The mutexes' settings are the process's, and other tests set them meanwhile.
+        // The mutexes' settings belong to the process, and other tests change them meanwhile.
         let own = |setting: &&crate::protocol::Setting| !setting.key.starts_with("lock_");
         let writable = settings.iter().filter(|setting| setting.writable).filter(own);
         let pair =
@@ -202,7 +202,7 @@ fn refusals_change_nothing_and_state_what_is_allowed() {
     }
 }
 
-/// The limit 0 is the default one, which is lower than what the queue has.
+/// The limit 0 is the default limit, which is lower than the present limit of the queue.
 #[test]
 fn a_default_limit_below_min_active_is_refused() {
     let (runtime, mut target) = target();

@@ -1,7 +1,7 @@
-//! From a call to its answer.
+//! Turns a call into its answer.
 //!
-//! [`Host`] is what all connections share: the target, and how many of them have items timed and traced. [`Session`] is what one connection
-//! has asked for that lasts. Nothing here knows about sockets.
+//! [`Host`] is what all connections share: the target, and how many connections have items timed and traced. [`Session`] is what one
+//! connection has requested with lasting effect. Nothing here depends on sockets.
 //!
 //! A target that panics fails the call, not the thread.
 
@@ -21,7 +21,7 @@ use crate::protocol::{
     ProcessReply, Refusal, Request, Set, SettingsReply, StatisticsReply, Trace,
 };
 
-/// What is answered for, and what is on because a session wants it.
+/// The target, and what is switched on because a session needs it.
 pub(super) struct Host {
     target: Box<dyn ControlTarget>,
     access: Access,
@@ -30,28 +30,28 @@ pub(super) struct Host {
     timing: usize,
     /// Sessions that have a trace.
     tracing: usize,
-    /// Sessions whose end changes something.
+    /// The number of sessions whose end undoes something.
     holding: usize,
     undo: Undo,
 }
 
-/// What one connection may do, and what it has asked for that ends with it.
+/// What one connection may do, and what it has requested that ends with it.
 pub(super) struct Session {
     allowed: Access,
     timing: bool,
-    /// Identifies it as a holder of values, once it has changed some.
+    /// Identifies the session as a holder of values, once it has changed some.
     holder: Option<Holder>,
     trace: Option<Box<dyn Tracing>>,
-    /// Its end changes something, or was going to: it is counted in `holding` until it ends.
+    /// Whether the session is counted in `holding`: its end undoes something, or was going to. It stays counted until it ends.
     holds: bool,
 }
 
 /// The result of a call.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// To send; nothing for a call that wants no answer.
+    /// The bytes to send; empty for a call that wants no answer.
     pub(super) bytes: Vec<u8>,
-    /// Whether that was the last.
+    /// Whether this was the last answer.
     pub(super) close: bool,
 }
 
@@ -64,13 +64,13 @@ impl Session {
         self.trace.is_some()
     }
 
-    /// Whether its end changes something.
+    /// Whether the end of the session undoes something.
     pub(super) fn holds_something(&self) -> bool {
         self.holds
     }
 
-    /// What has happened to the items of its trace since it was asked last, and whether there is more; none if nothing has happened, and
-    /// an error if the trace cannot continue.
+    /// The events of the session's trace since the last call, and whether there are more; `None` if there are none, and an error if the
+    /// trace cannot continue.
     pub(super) fn batch(&mut self) -> Result<Option<(Vec<u8>, bool)>, ()> {
         let Some(trace) = &mut self.trace else { return Ok(None) };
         let batch =
@@ -88,7 +88,7 @@ impl Host {
         Host { target, access, since, timing: 0, tracing: 0, holding: 0, undo }
     }
 
-    /// What a user may do; none if it may not even ask.
+    /// What a user may do; `None` if the user may not even ask.
     pub(super) fn allowed(&self, user: u32) -> Option<Access> {
         match user {
             0 => Some(Access::Full),
@@ -219,14 +219,14 @@ impl Host {
         }
         self.hold(session)?;
         let mut trace = self.target.trace(&wanted)?;
-        // At once, so that the caller knows that it has begun.
+        // Answer at once, so that the caller knows that the trace has begun.
         let first = trace.take(MOST_EVENTS);
         session.trace = Some(trace);
         self.tracing += 1;
         Ok(reply(&first, true))
     }
 
-    /// Counts the session among those whose end changes something, if one more is allowed.
+    /// Counts the session among those whose end undoes something, if one more is allowed.
     fn hold(&mut self, session: &mut Session) -> Result<(), Refusal> {
         if !session.holds && self.holding >= MOST_HOLDING {
             let why = format!(
@@ -239,10 +239,10 @@ impl Host {
         Ok(())
     }
 
-    /// The connection is closed: what was asked for until then is taken back.
+    /// The connection is closed: undoes what was requested until then.
     pub(super) fn end(&mut self, session: &mut Session) {
         let guarded = |step: &mut dyn FnMut()| {
-            // One that panics does not keep the others from being done.
+            // A step that panics does not prevent the other steps.
             let _ = catch_unwind(AssertUnwindSafe(step));
         };
         if std::mem::take(&mut session.holds) {

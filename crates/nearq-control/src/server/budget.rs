@@ -1,7 +1,7 @@
-//! CPU time: the thread pauses for what clients cost beyond a share of a CPU.
+//! CPU time: the thread pauses to make up for what clients cost beyond a share of a CPU.
 //!
-//! A bucket holds [`BURST`] of CPU time and is filled at one part in [`SHARE`] of the time that goes by. What the thread has used is
-//! taken out; if that is more than there was, the thread does nothing until the debt is paid.
+//! A bucket holds [`BURST`] of CPU time and is filled with one part in [`SHARE`] of the elapsed time. What the thread has used is taken
+//! out; if that is more than the bucket held, the thread does nothing until the debt is paid.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::limits::{BURST, SHARE};
 /// The bucket.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Nanoseconds in it; less than nothing is debt.
+    /// The nanoseconds in the bucket; a negative number is a debt.
     level: i64,
     filled: Instant,
     /// The thread's CPU time that was taken out.
@@ -25,12 +25,12 @@ pub(super) fn own_cpu_time() -> Duration {
 }
 
 impl Budget {
-    /// A full one, for a thread that has used `used` CPU time so far.
+    /// A full bucket, for a thread that has used `used` CPU time so far.
     pub(super) fn new(now: Instant, used: Duration) -> Self {
         Budget { level: BURST.as_nanos() as i64, filled: now, used }
     }
 
-    /// Takes out what the thread has used by now. Returns how long it takes until the debt is paid; none if there is no debt.
+    /// Takes out what the thread has used by now. Returns how long it takes until the debt is paid; `None` if there is no debt.
     pub(super) fn debt(&mut self, now: Instant, used: Duration) -> Option<Duration> {
         let passed = now.saturating_duration_since(std::mem::replace(&mut self.filled, now));
         let spent = used.saturating_sub(std::mem::replace(&mut self.used, used));
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(budget.debt(begin, used), Some(ms(20)));
         assert_eq!(budget.debt(begin + ms(10), used), Some(ms(10)));
         assert_eq!(budget.debt(begin + ms(20), used), None);
-        // However long no client asks, no more is saved than the burst.
+        // However long no client asks, the bucket never holds more than the burst.
         let later = begin + Duration::from_secs(1000);
         assert_eq!(budget.debt(later, used), None);
         assert_eq!(budget.debt(later, used + BURST), None);

@@ -1,4 +1,4 @@
-//! What a call is, and how it is refused: varlink's words, as data.
+//! Calls and refusals in varlink's format, as data.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use crate::protocol::{INTERFACE, Refusal};
 /// The interface that every varlink service has.
 pub(super) const SERVICE: &str = "org.varlink.service";
 
-/// A call as it comes. Unknown fields are not kept, so it takes no more memory than its text; parameters are parsed once it is known what
-/// they should be.
+/// A call as it is received. Unknown fields are not kept, so it takes no more memory than its text. Parameters are parsed once their type
+/// is known.
 #[derive(Debug, Deserialize)]
 pub(super) struct Call<'a> {
     #[serde(borrow)]
@@ -45,12 +45,12 @@ impl<'a> Call<'a> {
         &self.method
     }
 
-    /// Whether several answers are welcome.
+    /// Whether the caller accepts several answers.
     pub(super) fn more(&self) -> bool {
         self.more == Some(true)
     }
 
-    /// Whether no answer is.
+    /// Whether the caller wants no answer.
     pub(super) fn oneway(&self) -> bool {
         self.oneway == Some(true)
     }
@@ -81,7 +81,7 @@ fn invalid_parameter<T: DeserializeOwned>(text: &str) -> Option<String> {
     wrong.map(|(name, _)| name.into_owned())
 }
 
-/// The parameter that is missing, as the message has it; or the name for all of them.
+/// The missing parameter, as the message names it; or the name that stands for all parameters.
 fn missing(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let name = text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
@@ -106,7 +106,7 @@ impl From<Refusal> for Error {
 }
 
 impl Error {
-    /// As it goes over the wire.
+    /// The refusal as it is sent.
     pub(super) fn message(&self) -> Vec<u8> {
         let own = |name: &str, parameters| (format!("{SERVICE}.{name}"), parameters);
         let (error, parameters) = match self {
@@ -139,7 +139,7 @@ fn parts(refusal: &Refusal) -> (String, serde_json::Value) {
     (name, value["parameters"].take())
 }
 
-/// An answer as it goes over the wire.
+/// An answer as it is sent.
 pub(super) fn reply(parameters: &impl Serialize, continues: bool) -> Vec<u8> {
     #[derive(Serialize)]
     struct Message<'a, T> {
@@ -154,7 +154,7 @@ fn message(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
     match serde_json::to_writer(&mut bytes, message) {
         Ok(()) => bytes.push(0),
-        // Our data has no keys that JSON cannot have, and a vector takes everything.
+        // Our data has no keys that JSON does not allow, and writing to a vector cannot fail.
         Err(_) => bytes.clear(),
     }
     bytes

@@ -1,7 +1,7 @@
 //! One connection: bytes in, calls, bytes out.
 //!
-//! A call is served once the answer to the one before has been sent, so a connection has one answer at most. Nothing is read while a
-//! whole call waits or an answer must be sent: what else a client sends stays in the kernel, which blocks it.
+//! A call is served once the answer to the previous call has been sent, so a connection has at most one pending answer. Nothing is read
+//! while a whole call waits or an answer must be sent: anything else that a client sends stays in the kernel, which then blocks the client.
 
 use std::time::Instant;
 
@@ -15,18 +15,18 @@ use super::descriptor::Descriptor;
 use super::limits::{CALL_PATIENCE, CROWDED_PATIENCE, MOST_READ, READ_PATIENCE};
 use crate::protocol::{Access, LONGEST_CALL, Refusal};
 
-/// Bytes that have come, up to a whole call and what came with its end.
+/// The bytes received: up to a whole call, and what was read together with its end.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     bytes: Vec<u8>,
     /// Leading bytes known to hold no zero byte.
     searched: usize,
-    /// When the first byte of a call came.
+    /// When the first byte of a call arrived.
     begun: Option<Instant>,
 }
 
 impl Input {
-    /// How much may come.
+    /// How many bytes may still be read.
     fn space(&self) -> usize {
         LONGEST_CALL - self.bytes.len()
     }
@@ -67,16 +67,16 @@ pub(super) struct Connection {
     socket: Descriptor,
     input: Input,
     output: Vec<u8>,
-    /// How much of the output was sent.
+    /// How many bytes of the output were sent.
     sent: usize,
     /// When something was last queued for sending, or sent.
     progress: Instant,
     pub(super) session: Session,
-    /// It has called before.
+    /// Whether the client has made a call before.
     called: bool,
-    /// The other end sends nothing any more.
+    /// Whether the other end has stopped sending.
     ended: bool,
-    /// It must be closed now.
+    /// Whether the connection must be closed now.
     over: bool,
 }
 
@@ -113,12 +113,12 @@ impl Connection {
         self.output.len() - self.sent
     }
 
-    /// Whether a whole call is there and nothing of its own keeps it from being served.
+    /// Whether a whole call has been received and nothing in this connection prevents serving it.
     pub(super) fn has_call(&self) -> bool {
         self.unread() == 0 && !self.session.is_tracing() && self.input.is_whole()
     }
 
-    /// What it waits for: space for an answer, the other end closing, or bytes; nothing while a whole call has to wait.
+    /// What the connection waits for: space for an answer, the other end closing, or bytes; nothing while a whole call has to wait.
     pub(super) fn poll_flags(&self) -> PollFlags {
         if self.unread() > 0 {
             PollFlags::OUT
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// When its time for what it is doing is over; none if it may stay as it is.
+    /// The deadline for the current step; `None` if the connection may stay as it is.
     pub(super) fn deadline(&self, crowded: bool) -> Option<Instant> {
         if self.unread() > 0 {
             return Some(self.progress + if crowded { CROWDED_PATIENCE } else { READ_PATIENCE });
@@ -141,7 +141,7 @@ impl Connection {
         begun.map(|begun| begun + CALL_PATIENCE)
     }
 
-    /// Its deadline has passed without progress.
+    /// Handles a deadline that has passed without progress.
     pub(super) fn expire(&mut self) {
         if self.unread() > 0 {
             self.over = true;
@@ -151,8 +151,9 @@ impl Connection {
         }
     }
 
-    /// Whether it may have to give its place to a new one, and in which order: first one that never called, then one that asks nothing
-    /// now. It keeps its place if its end changes something, or while its first call or its answer is under way.
+    /// Whether this connection may be closed to make room for a new one, and in which order: first a connection that never called, then one
+    /// without a call under way. A connection keeps its place if its end undoes something, or while its first call or its answer is under
+    /// way.
     pub(super) fn gives_way(&self) -> Option<(bool, bool)> {
         let (called, calls) = (self.called, self.has_call());
         let stays = self.session.holds_something() || self.unread() > 0 || calls && !called;
@@ -162,12 +163,12 @@ impl Connection {
     /// Reads, serves one call if that is allowed, and sends.
     pub(super) fn step(&mut self, host: &mut Host, may_call: bool) {
         if !self.socket.is_unchanged() {
-            // The program has closed it; whatever has the number now must not be touched.
+            // The program has closed the descriptor; the file that has the number now must not be touched.
             self.over = true;
         } else if self.unread() > 0 {
             self.send();
         } else if self.session.is_tracing() {
-            // Nothing else can be asked, so only one thing can have happened.
+            // Nothing else was polled, so only one event is possible.
             self.over = true;
         } else {
             if !self.input.is_whole() && !self.ended {
@@ -213,7 +214,7 @@ impl Connection {
         self.over |= outcome.close;
     }
 
-    /// Sends what a trace has to report. Returns whether it has more.
+    /// Sends the events of a trace. Returns whether there are more.
     pub(super) fn trace(&mut self) -> bool {
         if self.over || self.unread() > 0 {
             return false;
@@ -231,7 +232,7 @@ impl Connection {
         }
     }
 
-    /// Says why the connection is closed, and closes it.
+    /// Sends the reason why the connection is closed, and closes it.
     pub(super) fn part(&mut self, error: &Error) {
         self.input = Input::default();
         self.put(error.message());
@@ -267,7 +268,7 @@ impl Connection {
     }
 }
 
-/// What a client gets that sends these pieces and reads everything.
+/// Returns what a client receives that sends these pieces and reads everything.
 pub(super) fn converse<'a>(
     mut host: Host,
     allowed: Access,

@@ -4,13 +4,13 @@
 //! gone. So the child closes them at once, in the hook of the fork, before it runs anything else.
 //!
 //! # Protocol
-//! `TABLE` lists what is open. A descriptor is opened and closed under its lock, which a fork takes too (*prepare* to *parent* or
-//! *child*): so the list that the child has is that of its descriptors, whole. The lock is held for one system call, and nothing is
-//! waited for under it.
+//! `TABLE` lists the open descriptors. A descriptor is opened and closed under the lock of the table, which a fork takes too (*prepare* to
+//! *parent* or *child*). So the child has a complete list of its descriptors. The lock is held for one system call, and nothing waits while
+//! it is held.
 //!
 //! # Programs that close what they do not know
-//! A daemon may close every number, and open files of its own under the same ones. So before a number is used or closed, it is checked
-//! whether it still leads to the file that was opened ([`Descriptor::is_unchanged`]).
+//! A daemon may close all descriptors, and open files of its own under the same numbers. So before a number is used or closed, the server
+//! checks whether it still leads to the file that was opened ([`Descriptor::is_unchanged`]).
 
 use core::cell::UnsafeCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -40,9 +40,9 @@ unsafe impl Sync for ForkGuard {}
 
 static HOOKS: ForkHooks = ForkHooks { prepare, parent, child };
 
-/// Has the child of each fork close what is open here.
+/// Makes the child of each fork close the descriptors listed here.
 pub(super) fn follow_forks() {
-    // Relaxed: nothing is published with it; a caller that comes second has no descriptor yet.
+    // Relaxed: nothing is published with it; a second caller has no descriptor yet.
     if !FOLLOWED.swap(true, Ordering::Relaxed) {
         // SAFETY: the hooks make nothing of the subject, and live as long as the program.
         unsafe { Linux::follow_forks((&raw const TABLE).cast(), &HOOKS) };
@@ -98,7 +98,7 @@ fn identity(found: &Stat) -> (u64, u64) {
     (found.st_dev, found.st_ino)
 }
 
-/// An open file that a child of a fork does not keep.
+/// An open file that is closed in the child of a fork.
 #[derive(Debug)]
 pub(super) struct Descriptor {
     entry: Entry,
@@ -106,7 +106,7 @@ pub(super) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Opens one.
+    /// Opens a file.
     pub(super) fn open<E: From<rustix::io::Errno>>(
         open: impl FnOnce() -> core::result::Result<OwnedFd, E>,
     ) -> core::result::Result<Self, E> {
@@ -127,8 +127,8 @@ impl Descriptor {
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: validity: it is open until it is dropped, unless the program closes what is not its own; then calls fail, or
-        // `is_unchanged` returns false. Aliasing and thread: a number.
+        // SAFETY: validity: the descriptor is open until it is dropped, unless the program closes descriptors that are not its own; then
+        // calls fail, or `is_unchanged` returns false. Aliasing and thread: a number.
         unsafe { BorrowedFd::borrow_raw(self.entry.number) }
     }
 }

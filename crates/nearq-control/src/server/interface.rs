@@ -1,4 +1,4 @@
-//! What the server says about itself to varlink's tools: `org.varlink.service`.
+//! The description of the server for varlink's tools: `org.varlink.service`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::protocol::INTERFACE;
 /// The interface in varlink's language, with comments.
 pub(super) const DESCRIPTION: &str = include_str!("../../nearq.control1.varlink");
 
-/// What every varlink service has.
+/// The interface that every varlink service has.
 const SERVICE_DESCRIPTION: &str = "\
 # What every varlink service says about itself.
 interface org.varlink.service

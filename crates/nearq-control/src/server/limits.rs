@@ -12,12 +12,12 @@ pub(super) const BURST: Duration = Duration::from_millis(100);
 
 /// Time for a call from its first byte to its last.
 pub(super) const CALL_PATIENCE: Duration = Duration::from_secs(5);
-/// Time in which something of an answer must be read: a person who reads a trace may have paused.
+/// Time within which the client must read some part of an answer: a user may pause while reading a trace.
 pub(super) const READ_PATIENCE: Duration = Duration::from_mins(1);
-/// Likewise, while other clients wait for capacity.
+/// The same time, while other clients wait for capacity.
 pub(super) const CROWDED_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Bytes of unread answers, over all connections, from which on calls wait. One more answer may come on top.
+/// The number of bytes of unread answers, over all connections, from which on calls wait. One more answer may be added to that.
 pub(super) const MOST_UNREAD: usize = 256 << 10;
 /// Bytes that are read at once.
 pub(super) const MOST_READ: usize = 4096;
@@ -29,7 +29,7 @@ pub(super) const TRACE_INTERVAL: Duration = Duration::from_millis(50);
 /// Events in a batch.
 pub(super) const MOST_EVENTS: usize = 1024;
 
-/// Connections at once whose end changes something: the other places always remain for clients that ask and leave.
+/// The most connections at once whose end undoes something: the other places always remain for clients that make a call and leave.
 pub(super) const MOST_HOLDING: usize = 12;
-/// If no file can be opened, time until the next try.
+/// The time until the next try if no file can be opened.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_secs(1);

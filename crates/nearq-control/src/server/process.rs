@@ -1,4 +1,4 @@
-//! The process's own server: starts it, reports its status, follows forks, tidies up at the end.
+//! The process's own server: starts it, reports its status, follows forks, and cleans up at the end.
 //!
 //! # States
 //! `STARTED` holds the epoch ([`LockPlatform::fork_epoch`]) for which a server was asked for, plus one; 0 before. The thread that raises it
@@ -7,16 +7,16 @@
 //! process if its epoch differs.
 //!
 //! Opening the socket is the thread's work, not the caller's: it takes some system calls, and may have to wait for another process that
-//! tidies up the same directory. [`status`] waits for it.
+//! cleans up the same directory. [`status`] waits for that.
 //!
 //! # Attempts
 //! The system may temporarily refuse the thread or the socket, as it may refuse a worker. Then `STARTED` goes back to 0, and the next call
 //! of [`ensure`] tries again: the next worker that starts. An attempt waits until [`PAUSE`] has passed since the last one, twice that after
-//! the second, and so on, so what fails each time costs little.
+//! the second, and so on, so repeated failures cost little.
 //!
 //! # The end
-//! A process that exits removes its socket (`atexit`); the thread may be running then, so the value that says what to remove
-//! (`FILE`) is never freed. One that is killed leaves it behind, and the next one removes it.
+//! A process that exits removes its socket (`atexit`); the thread may be running then, so the value that says what to remove (`FILE`) is
+//! never freed. A process that is killed leaves its socket behind, and the next process removes it.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ use crate::socket::Directory;
 /// The variable of the environment.
 const VARIABLE: &str = "NEARQ_CONTROL";
 
-/// The pause between the first failed attempt and the next one, at the least; each further pause is twice as long.
+/// The least pause between the first failed attempt and the next; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 
 static STARTED: AtomicU64 = AtomicU64::new(0);
@@ -47,18 +47,19 @@ static FILE: AtomicPtr<Name> = AtomicPtr::new(core::ptr::null_mut());
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// It has not been needed yet: it is started with the first worker.
+    /// The server has not been needed yet: it is started with the first worker.
     NotStarted,
     /// The process listens.
     Listening {
         /// The path of the socket.
         path: PathBuf,
-        /// What it allows to tools of the process's own user.
+        /// What the server allows to tools of the process's own user.
         access: Access,
     },
     /// There is no socket, for this reason.
     Off(String),
-    /// It could not be made, for this reason; or its thread has ended. If it could not be made, a worker that starts later tries again.
+    /// The socket could not be made, for this reason; or the server's thread has ended. If the socket could not be made, a worker that
+    /// starts later tries again.
     Failed(String),
 }
 
@@ -82,22 +83,22 @@ impl std::fmt::Display for Status {
 struct ServerRecord {
     epoch: u64,
     state: Mutex<State>,
-    /// There is a status again.
+    /// Signalled when there is a status again.
     status_set: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// None while an attempt to start it is under way.
+    /// `None` while an attempt to start the server is under way.
     status: Option<Status>,
     /// When the next attempt may be made.
     not_before: Option<Instant>,
-    /// How many have failed.
+    /// How many attempts have failed.
     failures: u32,
 }
 
 impl ServerRecord {
-    /// The one of this process, whose epoch is `epoch`. Called by the thread that starts the server.
+    /// Makes the record of this process, whose epoch is `epoch`. Called by the thread that starts the server.
     fn of_this_process(epoch: u64) -> &'static ServerRecord {
         if let Some(record) = Self::of(epoch) {
             return record;
@@ -117,7 +118,7 @@ impl ServerRecord {
         unsafe { record.as_ref() }.filter(|record| record.epoch == epoch)
     }
 
-    /// A thread that panics leaves the state whole: each step is one assignment.
+    /// A thread that panics leaves the state consistent: each step is one assignment.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,7 +141,7 @@ impl ServerRecord {
     /// The attempt failed, and the next call of [`ensure`] must try again.
     fn fail(&self, why: String) {
         let mut state = self.lock();
-        // The longest pause is a day and a half.
+        // This limits the pause to a day and a half.
         let pause = PAUSE * (1 << state.failures.min(17));
         state.not_before = Some(Instant::now() + pause);
         state.failures += 1;
@@ -152,9 +153,9 @@ impl ServerRecord {
     }
 }
 
-/// Ensures that the process has a server. Returns at once; if the server has already been started, that costs a load. `make` is
-/// called by the server's thread. If the system refuses the thread or the socket, a later call tries again, after a second at the
-/// earliest, and then after pauses that double.
+/// Ensures that the process has a server. Returns at once; if the server has already been started, the call costs one load. `make` is
+/// called by the server's thread. If the system refuses the thread or the socket, a later call tries again, after a second at the earliest,
+/// and then after pauses that double.
 ///
 /// `NEARQ_CONTROL=off`, `read` or `full` in the environment takes precedence over `options`; any other value causes a warning, and means
 /// `off`.
@@ -201,7 +202,8 @@ fn start(make: fn() -> Box<dyn ControlTarget>, options: Options) {
     }
 }
 
-/// What is allowed: what the environment says, otherwise what the program says. Nothing, if the value in the environment is not understood.
+/// The access that is allowed: as the environment says, or else as the program says. If the value in the environment is invalid, nothing is
+/// allowed.
 fn access(options: Options) -> Access {
     let parse = |text: &str| text.parse().map_err(str::to_owned);
     match read_setting::<Linux, Access>(VARIABLE, "Using off", parse) {
@@ -250,7 +252,7 @@ fn remove_at_exit(name: &Arc<Name>) {
     let name = Arc::into_raw(Arc::clone(name)).cast_mut();
     // Release: pairs with the acquire in `at_exit`. An older value is a parent's.
     if FILE.swap(name, Ordering::Release).is_null() {
-        // Without it the file stays, and the next process removes it.
+        // If the handler cannot be registered, the file stays, and the next process removes it.
         let _ = Linux::at_exit(at_exit);
     }
 }
@@ -264,8 +266,8 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Returns the status of the process's control socket: where it listens, or why it does not. If it is being made, blocks until that has
-/// succeeded or failed.
+/// Returns the status of the process's control socket: where it listens, or why it does not. If the socket is being made, blocks until that
+/// has succeeded or failed.
 ///
 /// ```
 /// # mod nearq { pub use nearq_control::server as control; }

@@ -1,18 +1,20 @@
-//! The thread: which connection is served next, and which has had enough.
+//! The server's thread: decides which connection is served next, and which is closed.
 //!
 //! While no client is connected it sleeps in `poll` without a time-out. Otherwise each turn reads the traces if it is time, serves one
-//! connection and accepts one more, then waits until the CPU time that it has used is paid for (`budget`). `connections` is in the order in
-//! which they were served: the first one that needs service is served, and goes to the end. So a flood of calls or of connections takes its
-//! turn like everything else.
+//! connection and accepts one more. Then it waits until the CPU time that it has used is paid for (`budget`). `connections` is in the order
+//! in which the connections were served: the first connection that needs service is served, and moves to the end. So a flood of calls or of
+//! connections gets no more turns than other clients.
 //!
 //! # Sixteen connections
-//! One more connection takes the place of the one that was served longest ago: among those that never called, or else those that ask
-//! nothing now, or else any that was answered before. Those whose end changes something keep their places; there are 12 of them at most. So
-//! does one whose first call or whose answer is under way: new ones wait in the kernel until it is served, or until it has read nothing for
-//! too long. A new connection is read before the next is accepted, so one that asks at once is answered, whatever comes next.
+//! A further connection takes the place of the connection that was served longest ago: among those that never called, or else those without
+//! a call under way, or else any that was answered before. Connections whose end undoes something keep their places; there are at most 12
+//! of them. A connection whose first call or whose answer is under way also keeps its place: new connections wait in the kernel until it is
+//! served, or until it has read nothing for too long. A new connection is read before the next is accepted, so a client that calls at once
+//! is answered, whichever clients connect next.
 //!
 //! # What waits for what
-//! Calls wait while answers of 256 KiB in all lie unread. Then, and while sixteen are connected, readers have half a second, not a minute.
+//! Calls wait while answers of 256 KiB in all are unread. Then, and while there are sixteen connections, readers have half a second instead
+//! of a minute.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -45,7 +47,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// Where it is.
+    /// The path of the file.
     pub(super) fn path(&self) -> PathBuf {
         self.directory.path().join(&self.name)
     }
@@ -100,7 +102,7 @@ impl Listener {
 /// Why the thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It was asked to.
+    /// It was asked to end.
     Stopped,
     /// The program has closed the socket.
     Lost,
@@ -110,17 +112,17 @@ pub(super) enum End {
 pub(super) struct Service {
     listener: Arc<Listener>,
     host: Host,
-    /// The one that was served longest ago first.
+    /// The connections; the one that was served longest ago is first.
     connections: Vec<Connection>,
     budget: Budget,
-    /// The time until which nothing is accepted.
+    /// The time until which no connection is accepted.
     paused: Option<Instant>,
     /// When traces are read next.
     traced: Instant,
 }
 
 impl Service {
-    /// Must be called by the thread that will serve.
+    /// Makes the state. Must be called by the thread that will serve.
     pub(super) fn new(
         listener: Arc<Listener>,
         target: Box<dyn ControlTarget>,
@@ -141,7 +143,7 @@ impl Service {
     pub(super) fn run(mut self) -> End {
         let end = loop {
             let done = match self.budget.debt(Instant::now(), own_cpu_time()) {
-                // Without serving any connection.
+                // Ends without serving any connection.
                 Some(debt) => {
                     let listener = PollFd::new(&self.listener.socket, PollFlags::empty());
                     self.poll(&mut [listener], Some(debt))
@@ -157,7 +159,7 @@ impl Service {
         }
         match end {
             End::Stopped => self.listener.name.remove(),
-            // Its numbers are the program's now.
+            // The numbers of the descriptors belong to the program now.
             End::Lost => std::mem::forget(self),
         }
         end
@@ -178,7 +180,7 @@ impl Service {
             {
                 next.get_or_insert(index);
             } else if !event.is_empty() {
-                // It has gone while its calls had to wait.
+                // The client has gone away while its calls had to wait.
                 connection.close();
             } else if connection.deadline(crowded).is_some_and(|deadline| deadline <= now) {
                 connection.expire();
@@ -189,11 +191,11 @@ impl Service {
             self.connections[index..].rotate_left(1);
         }
         self.sweep();
-        // The connection that should have given its place may have called since.
+        // The connection that was to be replaced may have called since.
         if accept && self.can_admit() { self.accept() } else { Ok(()) }
     }
 
-    /// Whether few enough bytes lie unread for calls to be served.
+    /// Whether few enough bytes are unread for calls to be served.
     fn may_call(&self) -> bool {
         self.connections.iter().map(Connection::unread).sum::<usize>() < MOST_UNREAD
     }
@@ -211,14 +213,15 @@ impl Service {
         !self.is_full() || self.replaceable().is_some()
     }
 
-    /// The connection that gives its place to a new one.
+    /// The connection that a new one replaces.
     fn replaceable(&self) -> Option<usize> {
         let candidates = self.connections.iter().enumerate();
         let candidates = candidates.filter_map(|(index, one)| Some((one.gives_way()?, index)));
         candidates.min().map(|(_, index)| index)
     }
 
-    /// Waits for whatever there is to wait for. Returns whether a client wants to connect, and what has happened to each connection.
+    /// Waits for events of the listening socket and of the connections. Returns whether a client wants to connect, and the events of each
+    /// connection.
     fn wait(&mut self) -> Result<(bool, Vec<PollFlags>), End> {
         let now = Instant::now();
         self.paused = self.paused.filter(|until| *until > now);
@@ -237,7 +240,8 @@ impl Service {
     fn poll(&self, wanted: &mut [PollFd<'_>], time: Option<Duration>) -> Result<(), End> {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         if let Err(error) = rustix::event::poll(wanted, time.as_ref()) {
-            // Interrupted, by a debugger for example; otherwise no memory: continue as if nothing had happened, but not at once.
+            // The call was interrupted, by a debugger for example, or there was no memory: continue as if nothing had happened, but not at
+            // once.
             if error != Errno::INTR {
                 std::thread::sleep(TRACE_INTERVAL);
             }
@@ -249,7 +253,7 @@ impl Service {
         Ok(())
     }
 
-    /// How long there will be nothing to do unless a socket becomes ready.
+    /// How long the thread has nothing to do unless a socket becomes ready.
     fn timeout(&self, now: Instant) -> Option<Duration> {
         let (may_call, crowded) = (self.may_call(), self.is_crowded());
         let connections = self.connections.iter().filter_map(|connection| {
@@ -290,11 +294,11 @@ impl Service {
         Ok(())
     }
 
-    /// A new connection: asks which user it is, finds a place for it, and reads what it may have sent already.
+    /// Handles a new connection: determines its user, finds a place for it, and reads what the client may have sent already.
     fn admit(&mut self, socket: Descriptor) {
         let Ok(peer) = Linux::peer(&socket) else { return };
         let Some(allowed) = self.host.allowed(peer.user) else {
-            // It fits, as nothing was sent before.
+            // The answer fits, because nothing was sent before.
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let _ = rustix::net::send(&socket, &Error::PermissionDenied.message(), flags);
             return;
@@ -312,7 +316,7 @@ impl Service {
         self.sweep();
     }
 
-    /// Removes those that must be closed.
+    /// Removes the connections that must be closed.
     fn sweep(&mut self) {
         for mut gone in self.connections.extract_if(.., |connection| connection.is_over()) {
             self.host.end(&mut gone.session);

@@ -1,12 +1,13 @@
-//! What is taken back when a connection ends.
+//! The changes that are undone when a connection ends.
 //!
-//! Before a change that lasts until the connection is closed, the old *configured* values of its keys are noted, and those of the keys that
-//! change along with them (`settings_table::taken_along`). When the connection ends, for any reason, they are set again, the last change
-//! first. If a key is changed several times, only the first value is noted. A queue is noted by its number, so that another queue that has
-//! its name by then is left alone.
+//! Before a change that lasts until the connection is closed, the old *configured* values of its keys are noted, and also the values of the
+//! keys that change along with them (`settings_table::taken_along`). When the connection ends, for any reason, the old values are set
+//! again, the last change first. If a key is changed several times, only the first value is noted. A queue is noted by its number, so that
+//! another queue that has the same name by then is left alone.
 //!
-//! One connection at a time holds a key: a second one that wants to change it until its own end is refused, because it would find the first
-//! one's value, and later restore that. A permanent change takes the key from the connection that holds it: then nothing is restored.
+//! Only one connection at a time holds a key. A second connection that wants to change the key until its own end is refused, because it
+//! would note the first connection's value, and later restore that. A permanent change takes the key from the connection that holds it:
+//! then nothing is restored.
 
 use std::collections::BTreeMap;
 
@@ -17,25 +18,25 @@ use crate::settings_table::taken_along;
 /// Old values that connections hold.
 #[derive(Debug, Default)]
 pub(super) struct Undo {
-    /// What is noted, the oldest first, and for which connection.
+    /// The noted values, oldest first, each with its connection.
     notes: Vec<(Holder, Note)>,
     connections: u64,
 }
 
-/// One of the connections.
+/// Identifies one of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holder(u64);
 
 /// Old values of one queue, or of the process.
 #[derive(Debug)]
 pub(super) struct Note {
-    /// `#` and the queue's number; the process without it.
+    /// `#` and the queue's number; if missing, the process.
     queue: Option<String>,
     values: BTreeMap<String, String>,
 }
 
 impl Note {
-    /// What a change will overwrite.
+    /// Reads the values that a change will overwrite.
     pub(super) fn of(target: &dyn ControlTarget, set: &Set) -> Result<Self, Refusal> {
         let settings = target.settings(set.queue.as_deref())?;
         let (queue, settings) = match settings.queues.into_iter().next() {
@@ -57,7 +58,7 @@ impl Note {
         if self.values.is_empty() || target.set(queue, &self.values).is_ok() {
             return;
         }
-        // One of the values is no longer possible, or the queue is gone: whatever can be restored is.
+        // One of the values is no longer possible, or the queue is gone: restore each value that can be restored.
         for (key, value) in &self.values {
             let _ = target.set(queue, &BTreeMap::from([(key.clone(), value.clone())]));
         }
@@ -65,13 +66,13 @@ impl Note {
 }
 
 impl Undo {
-    /// A connection that holds nothing yet.
+    /// Adds a connection, which holds nothing yet.
     pub(super) fn connection(&mut self) -> Holder {
         self.connections += 1;
         Holder(self.connections)
     }
 
-    /// Refuses a change of what another connection holds.
+    /// Refuses a change of a key that another connection holds.
     pub(super) fn may_hold(&self, holder: Holder, note: &Note) -> Result<(), Refusal> {
         let others =
             self.notes.iter().filter(|(of, held)| *of != holder && held.queue == note.queue);
@@ -84,7 +85,7 @@ impl Undo {
         Err(Refusal::Busy { why })
     }
 
-    /// The change was made, until the connection ends.
+    /// Notes that the change was made, until the connection ends.
     pub(super) fn add(&mut self, holder: Holder, mut note: Note) {
         let earlier =
             self.notes.iter().filter(|(of, earlier)| *of == holder && earlier.queue == note.queue);
@@ -96,7 +97,7 @@ impl Undo {
         }
     }
 
-    /// The change was made, and stays.
+    /// Notes that the change was made, permanently.
     pub(super) fn stays(&mut self, note: &Note) {
         for (_, held) in self.notes.iter_mut().filter(|(_, held)| held.queue == note.queue) {
             held.values.retain(|key, _| !note.values.contains_key(key));
@@ -104,12 +105,12 @@ impl Undo {
         self.notes.retain(|(_, held)| !held.values.is_empty());
     }
 
-    /// What the connection has changed stays.
+    /// Makes the changes of the connection permanent.
     pub(super) fn keep(&mut self, holder: Holder) {
         self.notes.retain(|(of, _)| *of != holder);
     }
 
-    /// Sets back everything that the connection has changed.
+    /// Undoes everything that the connection has changed.
     pub(super) fn restore(&mut self, holder: Holder, target: &mut dyn ControlTarget) {
         while let Some(index) = self.notes.iter().rposition(|(of, _)| *of == holder) {
             let (_, note) = self.notes.remove(index);

@@ -16,9 +16,9 @@ use crate::runtime::settings::{
 #[cfg(feature = "runtime")]
 use crate::values;
 
-/// How a setting is shown and set. For a queue, this follows the kinds of queues that have the setting; for the process, it stands alone.
-/// It is set as an attribute or by a function of the runtime (`name = parser`), as a part of the changes (`keep name = parser`), or by a
-/// closure. A program without a runtime has the words of the table alone.
+/// How a setting is shown and set. For a queue, this follows the kinds of queues that have the setting; for the process, it stands alone. A
+/// setting is set as an attribute or by a function of the runtime (`name = parser`), as a part of the changes (`keep name = parser`), or by
+/// a closure. A program without a runtime has only the texts of the table.
 #[cfg(feature = "runtime")]
 macro_rules! accessors {
     ($kinds:ident, $show:expr, $attribute:ident = $parse:expr) => {

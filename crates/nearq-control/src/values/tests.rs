@@ -1,4 +1,4 @@
-//! What is read and shown, and what is refused with which words.
+//! Tests which texts are accepted, how values are shown, and the text of each refusal.
 
 use nearq_topology::{AffinityScope, CpuSet, MAX_CPU_COUNT};
 use proptest::collection::{btree_set, vec};

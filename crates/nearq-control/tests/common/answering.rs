@@ -1,4 +1,4 @@
-//! What must hold for a client whatever answer it gets, for the fuzzer and for the tests beside it.
+//! Properties of a client that must hold whatever answer it gets, for the fuzzer and for the tests beside it.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -12,10 +12,10 @@ use nearq_control::protocol::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What fits into a socket without a thread that reads.
+/// The number of bytes that fit into a socket without a thread that reads.
 const MOST: usize = 64 << 10;
 
-/// The first byte says what is asked, the others are what comes back.
+/// The first byte selects the call; the other bytes are the answer.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&asked, answered)) = bytes.split_first() else { return };
     match asked {
@@ -29,7 +29,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// A client to which all that it will ever read has been sent.
+/// A client to which everything that it will read has already been sent.
 fn client(answered: &[u8]) -> Client {
     let (client_end, mut other) = UnixStream::pair().expect("two descriptors");
     other.write_all(&answered[..answered.len().min(MOST)]).expect("it fits");
@@ -75,7 +75,7 @@ where
     }
 }
 
-/// What was understood can be sent on, and is then the same.
+/// A parsed answer can be serialised, and is then parsed to the same value.
 fn check_round_trip<R: Request>(reply: &R::Reply)
 where
     R::Reply: Serialize + DeserializeOwned,

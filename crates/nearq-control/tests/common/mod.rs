@@ -1,4 +1,4 @@
-//! An invented process, and what tests need to serve it and to ask it.
+//! An invented process, and helpers with which tests serve and query it.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
@@ -20,7 +20,7 @@ use nearq_control::protocol::{
 };
 use nearq_control::server::{Options, Server};
 
-/// Longer than anything takes on a loaded machine.
+/// Longer than any step takes on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The state of the invented process, for the test to check.
@@ -32,11 +32,11 @@ pub(crate) struct World {
     pub(crate) log: Vec<String>,
     /// Whether items are timed.
     pub(crate) timing: bool,
-    /// How often that was changed.
+    /// How often timing was switched on or off.
     pub(crate) timing_changes: u32,
     /// Traces under way.
     pub(crate) traces: u32,
-    /// Events that were taken.
+    /// The number of events that were read.
     pub(crate) taken: u64,
     /// How many events each read returns.
     pub(crate) events: usize,
@@ -222,7 +222,7 @@ impl Drop for InventedTrace {
     }
 }
 
-/// A directory of the test's own, removed at its end.
+/// A temporary directory for one test, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
@@ -253,7 +253,7 @@ pub(crate) fn serve(folder: &Folder, shared: &Shared, access: Access) -> Server 
     Server::start(&folder.path().join("nearq"), shared.target(), Options { access }).unwrap()
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
@@ -278,7 +278,7 @@ impl Raw {
         self.0.write_all(&[0]).unwrap();
     }
 
-    /// The next message; none if the connection was closed.
+    /// The next message; `None` if the connection was closed.
     pub(crate) fn receive(&mut self) -> Option<serde_json::Value> {
         let mut bytes = Vec::new();
         let mut byte = [0];

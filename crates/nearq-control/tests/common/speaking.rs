@@ -1,5 +1,4 @@
-//! What must hold for the answers to anything that is sent, for the fuzzer and for the tests beside
-//! it.
+//! Properties of the server's answers that must hold whatever is sent, for the fuzzer and for the tests beside it.
 
 use nearq_control::protocol::Access;
 use nearq_control::server::converse;
@@ -7,12 +6,12 @@ use serde_json::Value;
 
 use super::Shared;
 
-/// Sends the bytes in pieces of these lengths, over and over, and checks what comes back.
+/// Sends the bytes in pieces of these lengths, which are repeated, and checks the answers.
 pub(crate) fn check(sent: &[u8], lengths: &[usize]) {
     let shared = Shared::new();
     let answers = converse(shared.target(), Access::Full, pieces(sent, lengths));
     let whole = converse(Shared::new().target(), Access::Full, [sent]);
-    // How long the server has been there is part of an answer.
+    // The age of the server is part of an answer.
     if !contains(sent, b"GetProcess")
         && !contains(sent, b"GetStatistics")
         && !contains(sent, b"\\u")

@@ -1,4 +1,4 @@
-//! Clients and a server over real sockets: what is asked, answered, refused and undone.
+//! Clients and a server over real sockets: calls, answers, refusals, and what is undone.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -224,7 +224,7 @@ fn calls_can_arrive_together_and_in_pieces() {
 
 #[test]
 fn a_process_can_be_found_by_its_number() {
-    // Through the directories that the process itself has: the test's are its own.
+    // The client uses the directories of the process itself: those of the test belong to the test alone.
     let shared = Shared::new();
     let own = std::process::id();
     let error = Client::connect(u32::MAX - 1).unwrap_err();
@@ -244,7 +244,7 @@ fn is_answer(answer: &serde_json::Value) -> bool {
 fn a_seventeenth_connection_replaces_an_idle_one() {
     let (folder, shared) = (Folder::new("sixteen"), Shared::new());
     let server = serve(&folder, &shared, Access::Read);
-    // Those that never called give way, the oldest first.
+    // Connections that never called are replaced first, the oldest first.
     let mut raws: Vec<Raw> = (0..16).map(|_| Raw::connect(&server)).collect();
     for raw in &mut raws[8..] {
         assert!(is_answer(&raw.ask(PROCESS)));
@@ -254,7 +254,7 @@ fn a_seventeenth_connection_replaces_an_idle_one() {
     let answer = raws[0].receive().expect("the refusal is received");
     assert_eq!(answer["error"], "nearq.control1.Busy");
     assert_eq!(raws[0].receive(), None);
-    // Then those that asked longest ago. The others are still there.
+    // Then those that called longest ago. The others are still connected.
     for raw in &mut raws[1..8] {
         assert!(is_answer(&raw.ask(PROCESS)));
     }
@@ -327,7 +327,7 @@ fn some_connections_are_reserved_for_short_calls() {
         .map(|client| client.call(&GetStatistics { timing: true }).is_ok())
         .collect();
     assert_eq!(outcomes.iter().filter(|&&answered| answered).count(), 12);
-    // Nor may the others hold values until they close.
+    // The other connections may not hold values until they close either.
     let other = outcomes.iter().position(|answered| !answered).unwrap();
     let refused = clients[other].call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap_err();
     assert!(refused.to_string().contains("12 other connections"), "{refused}");
@@ -336,7 +336,7 @@ fn some_connections_are_reserved_for_short_calls() {
     for client in &mut clients {
         client.call(&GetStatistics::default()).unwrap();
     }
-    // When one closes, another may.
+    // When one of them closes, another may hold values.
     let first = clients.remove(0);
     drop(first);
     until("a connection is free", || {
@@ -365,7 +365,7 @@ fn an_overlong_or_invalid_call_ends_the_connection() {
     let server = serve(&folder, &shared, Access::Full);
     let ends = |sent: &[u8]| {
         let mut raw = Raw::connect(&server);
-        // The server may have closed it before all was written.
+        // The server may have closed the connection before everything was written.
         let _ = raw.0.write_all(sent);
         let answer = raw.receive().expect("the refusal is received");
         assert_eq!(answer["error"], "nearq.control1.BadCall", "{answer}");
@@ -406,7 +406,7 @@ fn a_client_that_does_not_read_does_not_block_others() {
         raw.send(r#"{"method":"nearq.control1.GetStatistics"}"#);
     }
     shared.world().queues = 1;
-    // One or two answers lie unread, as many as fit; no client is served until their readers are given up.
+    // One or two answers are unread, as many as fit; no client is served until the server closes the connections of their readers.
     let mut client = Client::connect_to(server.path()).unwrap();
     client.call(&GetProcess {}).unwrap();
 }
@@ -432,7 +432,7 @@ fn a_client_that_reads_slowly_does_not_block_others() {
         let answer = client.call(&GetProcess {});
         answered.store(true, Ordering::Relaxed);
         answer.unwrap();
-        // It must have waited, or this test shows nothing.
+        // The call must have waited, or this test shows nothing.
         assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
     });
 }

@@ -1,4 +1,4 @@
-//! What the fuzzer begins with, and changes of it: on the stable compiler, in every run of the tests.
+//! Runs the fuzzer's initial inputs, and changed ones, with the stable compiler, in every run of the tests.
 
 #[path = "../../../../fuzz/corpus.rs"]
 mod files;
@@ -28,7 +28,7 @@ fn every_answer_of_the_corpus_is_accepted_or_refused() {
     }
 }
 
-/// A change of what is sent.
+/// A change of the bytes that are sent.
 #[derive(Clone, Debug)]
 enum Change {
     /// A byte becomes another one.
@@ -37,7 +37,7 @@ enum Change {
     Insert(Index, Vec<u8>),
     /// A part is left out.
     Remove(Index, Index),
-    /// A part comes twice, or often.
+    /// A part is repeated, once or often.
     Repeat(Index, Index, usize),
     /// The end of another file takes the place of this one's.
     Splice(Index, Index, Index),

@@ -1,4 +1,5 @@
-//! Sockets that are not what their names say: of processes that are gone, of other users, behind links, or where no connection is accepted.
+//! Sockets that are not what their names say: sockets of processes that are gone, of other users, behind links, or that accept no
+//! connection.
 //!
 //! Other processes are this test's program again; see `process`.
 
@@ -43,7 +44,7 @@ fn listen_with_full_backlog(path: &Path) -> UnixListener {
     listener
 }
 
-/// What the other process does.
+/// The part that the other process plays.
 pub(crate) fn play(part: &str, what: &str) {
     let directory = own_directory();
     match part {
@@ -157,12 +158,12 @@ fn a_socket_inherited_from_a_dead_process_belongs_to_no_process() {
     assert!(!listed.contains(&folder.path().display().to_string()), "{listed}");
 }
 
-/// A process that has a number of the caller's choice, and does nothing.
+/// Starts a process with a number of the caller's choice, which does nothing.
 struct IdleProcess(libc::pid_t);
 
 impl IdleProcess {
     fn with_number(pid: u32) -> std::io::Result<Self> {
-        // Rust's own way to start a process does not choose its number.
+        // The standard library cannot choose the number of a new process.
         let mut number = libc::pid_t::try_from(pid).unwrap();
         // SAFETY: numbers, of which 0 is one each.
         let mut wanted: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -176,7 +177,7 @@ impl IdleProcess {
             // SAFETY: numbers only.
             0 => unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                // Others wait for the ends of these files.
+                // Other processes wait for the ends of these files.
                 libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
                 loop {
                     libc::pause();

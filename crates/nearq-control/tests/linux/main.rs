@@ -1,5 +1,5 @@
-//! The server and its clients, in this process and in others, which are this program again. No server of this process listens where
-//! other processes would find it.
+//! The server and its clients, in this process and in other processes, which run this program again. No server of this process listens in a
+//! place in which other processes would find it.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 

@@ -1,4 +1,4 @@
-//! A process and its own server: how it is started, found and tidied up, what the environment says, forks, other users, containers.
+//! A process and its own server: how the server is started, found and cleaned up after; the environment, forks, other users, containers.
 //!
 //! Other processes are this test's program again; a variable says which part to play.
 
@@ -19,7 +19,7 @@ use nearq_control::server::{self, Options, Status};
 const PART: &str = "NEARQ_TEST_PART";
 pub(crate) const NOBODY: u32 = 65534;
 
-/// Another process. It says lines, plays its part until its input is closed, and is killed at the end of the test.
+/// Another process. It prints lines, plays its part until its input is closed, and is killed at the end of the test.
 pub(crate) struct Actor {
     process: Child,
     lines: BufReader<ChildStdout>,
@@ -65,7 +65,7 @@ impl Actor {
         self.process.id()
     }
 
-    /// Lets it end by itself.
+    /// Lets the process end by itself.
     pub(crate) fn end(mut self) {
         drop(self.process.stdin.take());
         let mut rest = String::new();
@@ -73,15 +73,15 @@ impl Actor {
         assert!(self.process.wait().unwrap().success(), "{rest}");
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub(crate) fn ends(&mut self) {
-        // Its child may still read its input, which waiting would close.
+        // Its child may still read its input, which a wait by the standard library would close.
         let input = self.process.stdin.take();
         self.process.wait().unwrap();
         self.process.stdin = input;
     }
 
-    /// All that it still says.
+    /// The remaining lines that it prints.
     pub(crate) fn everything(&mut self) -> String {
         let mut all = String::new();
         self.lines.read_to_string(&mut all).unwrap();
@@ -120,7 +120,7 @@ pub(crate) fn wait_for_the_end_of_input() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// What the other process does.
+/// The part that the other process plays.
 #[test]
 fn the_other_process() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -156,7 +156,7 @@ fn ask(socket: &Path) -> String {
 fn fork() {
     report("status", begin());
     let parent = std::process::id();
-    // A connection of the parent's, which the child must not keep open.
+    // A connection of the parent, which the child must not keep open.
     let mut client = Client::connect(parent).unwrap();
     client.call(&GetProcess {}).unwrap();
     // Other users of this machine may list processes, and so be connected for a moment.
@@ -190,7 +190,7 @@ fn fork() {
     assert!(path.exists(), "the child has removed the parent's socket");
 }
 
-/// Sockets and events that a process has open.
+/// The open sockets and event descriptors of a process.
 fn sockets_of(pid: u32) -> usize {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
@@ -267,7 +267,7 @@ fn a_killed_process_leaves_a_socket_that_the_next_one_removes() {
     let killed = pids[1];
     let error = Client::connect(killed).unwrap_err();
     assert!(matches!(error, ConnectError::NoSuchProcess { .. }), "{error}");
-    // Listing removes it too.
+    // Listing processes removes the socket too.
     let mut actor = Actor::start("list", folder.path(), |_| {});
     actor.read("end");
     assert!(!folder.path().join("nearq").join(killed.to_string()).exists());
@@ -395,13 +395,13 @@ fn an_idle_server_does_not_wake_up() {
         line.trim_start_matches(':').trim().to_owned()
     };
     until("the server sleeps", || field("State").starts_with('S'));
-    // Other users of this machine may list processes meanwhile, and so wake it.
+    // Other users of this machine may list processes meanwhile, and so wake the thread.
     until("the server has slept for half a second", || {
         let before = field("voluntary_ctxt_switches");
         std::thread::sleep(std::time::Duration::from_millis(500));
         field("voluntary_ctxt_switches") == before
     });
-    // All signals except those of its own faults and the C library's two.
+    // All signals except those that faults of the thread raise, and two of the C library.
     let blocked = u64::from_str_radix(&field("SigBlk"), 16).unwrap();
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGPROF, libc::SIGUSR1] {
         assert!(blocked & (1 << (signal - 1)) != 0, "signal {signal}");
@@ -446,7 +446,7 @@ fn another_user_is_refused_and_root_is_allowed() {
     assert_eq!(asked_by(NOBODY), "allowed Read");
     assert_eq!(asked_by(0), "allowed Full");
     assert!(asked_by(NOBODY - 1).contains("Permission denied"), "{}", asked_by(NOBODY - 1));
-    // Root finds it by itself.
+    // Root finds the process without help.
     assert_eq!(
         Client::connect(actor.pid()).unwrap().call(&GetProcess {}).unwrap().process.allowed,
         Access::Full
@@ -515,7 +515,7 @@ fn a_process_in_a_container_can_be_reached_from_outside() {
     let inside = folder.path().join("inside");
     fs::create_dir(&inside).unwrap();
     let program = std::env::current_exe().unwrap();
-    // Its own numbers, and a directory that no process outside sees.
+    // The namespace has its own process numbers, and a directory that no process outside sees.
     let script = "mount -t tmpfs -o mode=700 none \"$XDG_RUNTIME_DIR\" && exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
     command.args([

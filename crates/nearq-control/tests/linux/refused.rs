@@ -28,7 +28,7 @@ pub(crate) fn play(limit: &str) {
     report("status", begin());
     drop(files);
     setrlimit(resource, before).unwrap();
-    // Too early.
+    // This is too early for another attempt.
     server::ensure(make, Options::default());
     report("status", server::status());
     until("it listens", || {
@@ -47,7 +47,7 @@ fn a_temporary_refusal_is_retried() {
         let folder = Folder::new("refused");
         let runtime = folder.path().join("run");
         fs::create_dir(&runtime).unwrap();
-        // Root is refused no thread.
+        // The limit on threads does not apply to root.
         let user = if own_user() == 0 { NOBODY } else { own_user() };
         let program = copy_for_others(&folder);
         let mut command = as_user(user, &program, &format!("refused {limit}"));

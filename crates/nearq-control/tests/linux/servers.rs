@@ -1,4 +1,4 @@
-//! Hostile or slow servers: what a client does within its time and its limits.
+//! Hostile or slow servers: a client keeps to its time limit and its other limits.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -10,8 +10,7 @@ use std::time::Duration;
 use nearq_control::client::{Client, ClientError};
 use nearq_control::protocol::{GetDump, GetProcess, GetStatistics, Trace};
 
-/// A slow server ends by itself after that, so that a client that fails to time out notices at that
-/// end.
+/// A slow server ends by itself after this time, so that a client that fails to time out does not hang for ever.
 const LONG: Duration = Duration::from_secs(3);
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -42,7 +41,7 @@ fn a_trickle_of_bytes_is_no_answer() {
     let mut client = client_of((0..count).map(|_| b" ".to_vec()), pause);
     client.set_patience(SHORT);
     assert!(is_late(client.call(&GetProcess {})));
-    // What comes next may be the rest of that answer.
+    // The next bytes may be the rest of that answer.
     let error = client.call(&GetProcess {}).unwrap_err();
     assert!(error.to_string().contains("connect again"), "{error}");
 }
@@ -80,7 +79,7 @@ fn garbage_is_reported_in_a_short_error() {
     assert!(matches!(&error, ClientError::Protocol(text) if text.len() < 1000), "{error}");
 }
 
-/// A client of a server that sends what it is given here.
+/// A client of a server that sends the bytes given here.
 fn scripted_client() -> (Client, std::sync::mpsc::Sender<&'static str>) {
     let (sender, lines): (_, Receiver<&'static str>) = channel();
     (client_of(lines.into_iter().map(|line| line.as_bytes().to_vec()), Duration::ZERO), sender)
@@ -98,7 +97,7 @@ fn a_trace_and_its_lines_must_arrive_in_time() {
     lines.send(EMPTY).unwrap();
     let mut batches = client.stream(&Trace::default()).unwrap();
     batches.next().unwrap().unwrap();
-    // Nothing happens for longer than an answer may take.
+    // Wait without any event for longer than an answer may take.
     let later = lines.clone();
     thread::spawn(move || {
         thread::sleep(SHORT * 3);

@@ -1,5 +1,5 @@
-//! Other implementations understand it: an independent client, the interface's description, and `varlinkctl` if it
-//! is installed.
+//! Checks that other implementations understand the protocol: an independent client, the interface's description, and `varlinkctl` if it is
+//! installed.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,7 +22,7 @@ use zlink::varlink_service::Proxy as _;
 
 const DESCRIPTION: &str = include_str!("../../nearq.control1.varlink");
 
-/// One value of everything, with nothing left out: a field that is added to a type must be added here.
+/// One value of every type, with no field left out: a field that is added to a type must be added here.
 mod samples {
     use super::*;
 
@@ -386,7 +386,7 @@ fn all_enumeration_values_are_described() {
         let words = custom.unwrap().as_enum().unwrap();
         words.variants().map(|word| word.name().to_string()).collect()
     };
-    // Each is one of the interface's, and none is missing.
+    // Each belongs to the interface, and none is missing.
     let access: Vec<Access> = words("Access").iter().map(|word| word.parse().unwrap()).collect();
     assert_eq!(access, [Access::Off, Access::Read, Access::Full]);
     for (access, word) in access.into_iter().zip(words("Access")) {
@@ -405,7 +405,7 @@ fn all_enumeration_values_are_described() {
     }
 }
 
-/// What `zlink` knows of the interface: written as a user of it would, from the description alone.
+/// The interface as declared for `zlink`: written as a user of `zlink` would write it, from the description alone.
 #[zlink::proxy("nearq.control1")]
 trait Control {
     async fn get_process(&mut self) -> zlink::Result<Result<ForeignProcess, ForeignError>>;

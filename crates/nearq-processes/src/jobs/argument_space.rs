@@ -9,28 +9,28 @@ use rustix::process::{Resource, getrlimit};
 const MOST: usize = 6 << 20;
 const LEAST: usize = 128 << 10;
 
-/// What is left unused, for the program's path and whatever else the kernel puts there.
+/// The space that is left unused, for the program's path and everything else that the kernel puts there.
 const SPARE: usize = 4096;
 
-/// What a text takes besides its bytes: the zero byte at its end and a pointer to it.
+/// The space that a text takes besides its bytes: the zero byte at its end and a pointer to it.
 pub(crate) const TEXT_OVERHEAD: usize = 1 + size_of::<usize>();
 
 /// The available space, and how much of it an input takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArgumentSpace {
-    /// Bytes for the inputs of one command, all together.
+    /// The bytes for all inputs of one command together.
     pub(crate) all: usize,
-    /// Bytes for them in the word that has most of them.
+    /// The bytes for inputs in the word that contains most of them.
     pub(crate) word: usize,
-    /// How many times an input occurs in the command, and what it takes each time besides its bytes.
+    /// How many times an input occurs in the command, and the space that each occurrence takes besides its bytes.
     pub(crate) times: usize,
     pub(crate) besides: usize,
-    /// How many times its bytes occur in that word, and how many other bytes are in it.
+    /// How many times an input's bytes occur in that word, and how many other bytes the word has.
     pub(crate) in_word: [usize; 2],
 }
 
 impl ArgumentSpace {
-    /// No limit: what does not fit is left for the kernel to refuse.
+    /// No limit: a command that does not fit is left for the kernel to refuse.
     pub const UNLIMITED: Self =
         Self { all: usize::MAX, word: usize::MAX, times: 0, besides: 0, in_word: [0, 0] };
 
@@ -50,7 +50,7 @@ pub(crate) fn longest() -> usize {
     rustix::param::page_size() * 32 - 1
 }
 
-/// The bytes that this process's programs have for arguments, besides its environment.
+/// The bytes that programs started by this process have for arguments, besides its environment.
 pub(crate) fn for_arguments() -> usize {
     let limit = getrlimit(Resource::Stack).current.map(|limit| usize::try_from(limit / 4));
     let all = limit.and_then(Result::ok).unwrap_or(MOST).clamp(LEAST, MOST);

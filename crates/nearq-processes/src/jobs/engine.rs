@@ -1,8 +1,8 @@
 //! The loop: starts jobs while there are slots, waits for what happens next, and handles ends.
 //!
-//! One thread does it all, and waits in one `poll`: for signals (the end of a child is one), for inputs while there is space for them,
+//! One thread does all of this, and waits in one `poll`: for signals (the end of a child is one), for inputs while there is space for them,
 //! for the printer, and, only if there are several nodes, for the next check of homes. So a slow writer of inputs or a slow reader of
-//! outputs stops nothing else.
+//! outputs delays nothing else.
 //!
 //! Jobs lead process groups of their own: signals from the terminal reach only the engine, which passes them on. The jobs' first
 //! processes end with the engine, however it ends. Other processes that are left are found because the engine is the reaper of all of
@@ -43,41 +43,41 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long until another attempt to start a process, at first and at most.
 const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
-/// How long it is tried while no job runs whose end would free resources.
+/// How long attempts continue while no job runs whose end would free resources.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What must be done.
+/// The description of a run.
 pub struct Plan {
     /// The command of each job.
     pub template: Template,
-    /// What jobs are made from.
+    /// The inputs of the jobs.
     pub inputs: Inputs,
-    /// How many run at a time; at least 1.
+    /// How many jobs run at a time; at least 1.
     pub width: usize,
-    /// What happens when one fails.
+    /// What happens when a job fails.
     pub halt: Halt,
-    /// What happens to outputs.
+    /// In which order outputs are printed.
     pub order: Order,
     /// Whether jobs have the terminal: as their standard input, and in the caller's process group. Only with a width of 1 and
     /// [`Order::None`].
     pub tty: bool,
     /// Whether jobs print only on standard error.
     pub to_error: bool,
-    /// What is done around printing.
+    /// What is done before and after printing.
     pub around: Around,
-    /// Where jobs live.
+    /// The homes of jobs.
     pub homes: Homes,
 }
 
-/// What wants to be informed.
+/// Receives information while jobs run.
 pub trait Audience {
     /// A job has started: its first process, its command, the index of its home.
     fn started(&mut self, number: u64, process: u32, command: &[u8], home: usize);
     /// A job has ended.
     fn ended(&mut self, report: &Report);
-    /// The numbers have changed.
+    /// The numbers of jobs have changed.
     fn counts(&mut self, counts: &Counts);
-    /// Something that the user should know; each text once.
+    /// A notice for the user; each text is given once.
     fn notice(&mut self, text: &str);
 }
 
@@ -138,7 +138,7 @@ struct Engine<'a> {
     width: usize,
     tty: bool,
     audience: &'a mut dyn Audience,
-    /// Made first: it notes the signal settings that programs must find.
+    /// Made first, because it notes the signal settings that programs must inherit.
     spawner: Spawner,
     signals: Signals,
     printer: Printer,
@@ -146,18 +146,18 @@ struct Engine<'a> {
     reaper: Option<OrphanReaper>,
     path: Option<OsString>,
     environment: Vec<CString>,
-    /// Where the command is, if it is the same for all jobs.
+    /// The file of the command, if it is the same for all jobs.
     program: Option<CString>,
     /// The standard input of jobs: `/dev/null` or the terminal.
     input: File,
-    /// A second descriptor of standard error, if jobs have it as their standard output.
+    /// A second descriptor of standard error, if jobs use standard error as their standard output.
     error: Option<OwnedFd>,
     running: BTreeMap<u32, Running>,
     /// Slots below `highest_slot` in which nothing runs.
     free_slots: BTreeSet<usize>,
     highest_slot: usize,
     number: u64,
-    /// A job for which there was no process.
+    /// A job that could not be started yet.
     postponed: Option<(u64, Group)>,
     retry: Option<Retry>,
     limit_reported: bool,
@@ -171,7 +171,7 @@ struct Engine<'a> {
     begin: Instant,
 }
 
-/// When to try again what a limit forbids.
+/// When to retry a start that a limit has prevented.
 struct Retry {
     at: Instant,
     delay: Duration,
@@ -180,9 +180,9 @@ struct Retry {
 
 /// The whole run is ending.
 struct Stop {
-    /// The signal that the caller must end by.
+    /// The signal by which the caller must end.
     signal: Option<c_int>,
-    /// When jobs that still run are killed, and then when those that still do not end are given up.
+    /// When jobs that still run are killed; afterwards, when jobs that still have not ended are abandoned.
     next_at: Instant,
     killed: bool,
     given_up: bool,
@@ -298,7 +298,7 @@ impl<'a> Engine<'a> {
     // ---- waiting ---------------------------------------------------------------------------------------
 
     fn is_over(&self) -> bool {
-        // A signal does not wait for a slow reader, everything else does.
+        // A signal is handled even while a reader is slow; everything else waits for the reader.
         let ends = self.stop.as_ref().is_some_and(|stop| stop.killed && stop.signal.is_some());
         let given_up = self.stop.as_ref().is_some_and(|stop| stop.given_up);
         let nothing_to_come =
@@ -347,7 +347,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// When there is something to do even if nothing happens.
+    /// The time of the next step that is due even if no event occurs.
     fn next_time(&self) -> Option<Instant> {
         let retry = self.retry.as_ref().filter(|_| self.may_start()).map(|retry| retry.at);
         let stop = self.stop.as_ref().map(|stop| stop.next_at);
@@ -377,7 +377,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Has a job printed while it runs, if there is no space for outputs.
+    /// Starts to print a job that still runs, if there is no space for outputs.
     fn print_live(&mut self) {
         if let Some(number) = self.printer.print_live()
             && !std::mem::replace(&mut self.live_output_reported, true)
@@ -394,7 +394,7 @@ impl<'a> Engine<'a> {
 
     fn take_ends(&mut self) {
         while let Ok(Some((pid, child, usage))) = next_child() {
-            // Orphans of jobs end here as well, and so does the orphan reaper if it is killed.
+            // The ends of orphans of jobs are received here as well, and the end of the orphan reaper if it is killed.
             if let Some(reaper) = self.reaper.take_if(|reaper| reaper.is(pid)) {
                 reaper.ended();
             }
@@ -437,10 +437,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Begins to end the whole run; running jobs get `send`, unless they have it already. The second time, they are killed.
+    /// Begins to end the whole run; running jobs get `send`, unless they have it already. At the second request, they are killed.
     fn end(&mut self, signal: Option<c_int>, send: c_int, is_sent: bool) {
         if let Some(stop) = &mut self.stop {
-            // Asked again from outside.
+            // The request was repeated from outside.
             if signal.is_some() {
                 stop.signal = stop.signal.or(signal);
                 self.kill();
@@ -454,12 +454,12 @@ impl<'a> Engine<'a> {
             if !is_sent {
                 job.signal(send);
             }
-            // A stopped process cannot react to it.
+            // A stopped process cannot react to the signal.
             job.signal(libc::SIGCONT);
         }
     }
 
-    /// What jobs print cannot be written any more: as for any program, that ends the run.
+    /// The output of jobs can no longer be written: as for any program, that ends the run.
     fn end_without_output(&mut self) {
         if self.stop.is_none()
             && let Some(broken) = self.printer.broken()
@@ -469,7 +469,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Kills what still runs; what that does not end is given up: it hangs in the kernel, or has more rights than this process.
+    /// Kills jobs that still run. A job that does not end even then is abandoned: it hangs in the kernel, or has more rights than this
+    /// process.
     fn kill(&mut self) {
         self.running.values().for_each(|job| job.signal(libc::SIGKILL));
         let Some(stop) = &mut self.stop else { return };
@@ -485,13 +486,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Ends what jobs have left behind.
+    /// Ends processes that jobs have left behind.
     fn end_what_is_left(&mut self) {
-        // First the orphan reaper: it is a child as well.
+        // End the orphan reaper first: it is a child as well.
         self.reaper = None;
         let begin = Instant::now();
         let mut signalled = BTreeSet::new();
-        // Those with more rights than this process.
+        // Processes with more rights than this process.
         let mut out_of_reach = BTreeSet::new();
         loop {
             if !wait_for_all_that_ended() {
@@ -500,7 +501,7 @@ impl<'a> Engine<'a> {
             let mut left = tree::left_over();
             left.retain(|pid| !out_of_reach.contains(pid));
             if left.is_empty() || begin.elapsed() > GRACE * 2 {
-                // Those that ended during the search.
+                // Wait for processes that ended during the search.
                 wait_for_all_that_ended();
                 return;
             }
@@ -508,8 +509,8 @@ impl<'a> Engine<'a> {
                 if begin.elapsed() < GRACE { KernelSignal::TERM } else { KernelSignal::KILL };
             for pid in left {
                 if signal == KernelSignal::KILL || signalled.insert(pid) {
-                    // The process is a descendant of this one, which alone waits for its descendants. So the number still names that
-                    // process, or one whose parent is just ending.
+                    // The process is a descendant of this one, which alone waits for its descendants. So the number still belongs to that
+                    // process, or to one whose parent is just ending.
                     let Some(process) = Pid::from_raw(pid.cast_signed()) else { continue };
                     if kill_process(process, signal) == Err(Errno::PERM) {
                         out_of_reach.insert(pid);

@@ -10,7 +10,7 @@ use crate::search::{Found, search};
 pub enum NoProgram {
     /// There is no such file.
     NotFound(String),
-    /// There is one, and it cannot be executed.
+    /// The file exists, but cannot be executed.
     NotExecutable(String),
 }
 
@@ -38,10 +38,10 @@ impl std::error::Error for NoProgram {}
 /// The folders that are searched if there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The file of a command: itself if it has a slash, otherwise the first executable one in the folders of `path`.
+/// The file of a command: the name itself if it has a slash, otherwise the first executable file of that name in the folders of `path`.
 ///
 /// # Errors
-/// There is none, or it cannot be executed; in words, with the name.
+/// There is no such file, or it cannot be executed; the error says so in words, with the name.
 pub fn find(name: &[u8], path: Option<&OsStr>) -> Result<CString, NoProgram> {
     let shown = String::from_utf8_lossy(name);
     if name.is_empty() {

@@ -1,4 +1,4 @@
-//! When a failed job ends more than itself, and the exit status of the whole run.
+//! Decides when a failed job ends other jobs too, and the exit status of the whole run.
 
 use std::str::FromStr;
 
@@ -7,12 +7,12 @@ use crate::system::Child;
 /// What happens when a job fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Halt {
-    /// Every job runs all the same.
+    /// All jobs run nevertheless.
     #[default]
     Never,
-    /// No other job starts; those that run may end.
+    /// No further job starts; running jobs may finish.
     Soon,
-    /// Those that run are ended too.
+    /// No further job starts, and running jobs are ended too.
     Now,
 }
 
@@ -38,9 +38,9 @@ impl FromStr for Halt {
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By itself, with this exit status. 126: its command could not be executed; 127: it was not found.
+    /// It ended by itself, with this exit status. 126: its command could not be executed; 127: its command was not found.
     Exit(u8),
-    /// By this signal.
+    /// It was ended by this signal.
     Signal(i32),
 }
 
@@ -55,7 +55,7 @@ impl End {
         }
     }
 
-    /// Whether it did what it was for.
+    /// Whether the job succeeded.
     pub fn is_success(self) -> bool {
         self == Self::Exit(0)
     }

@@ -1,8 +1,8 @@
-//! Where inputs come from: lists among the arguments, or a file or pipe that may have more to come.
+//! The sources of inputs: lists among the arguments, or a file or pipe, which may deliver more inputs later.
 //!
-//! Nothing here waits for a stream: a thread that waits for other things anyway polls its descriptor and calls [`Inputs::fill`] when there
-//! is something. So that the number of jobs is known early, the stream is read ahead, up to [`READ_AHEAD_JOBS`] jobs or
-//! [`READ_AHEAD_BYTES`]. Combinations of lists are made one at a time.
+//! Nothing here waits for a stream: a thread that waits for other events anyway polls its descriptor and calls [`Inputs::fill`] when the
+//! stream is readable. The stream is read ahead, up to [`READ_AHEAD_JOBS`] jobs or [`READ_AHEAD_BYTES`], so that the number of jobs is
+//! known early. Combinations of lists are made one at a time.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,10 +11,10 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use super::argument_space::{self, ArgumentSpace};
 
-/// How many jobs are read ahead: enough for a count of what is left, and bounded in case a program writes inputs without end.
+/// How many jobs are read ahead: enough to count the remaining jobs, and bounded in case a program writes inputs without end.
 const READ_AHEAD_JOBS: usize = 65_536;
 
-/// How many bytes are read ahead, and how many the inputs of one job may have.
+/// How many bytes are read ahead, and how many bytes the inputs of one job may have.
 const READ_AHEAD_BYTES: usize = 16 << 20;
 
 /// About how much memory an input takes besides its bytes.
@@ -29,7 +29,7 @@ pub type Group = Vec<Vec<u8>>;
 /// What ends an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Separator {
-    /// The byte that follows it.
+    /// The byte that follows an input.
     pub byte: u8,
     /// Whether an input may be empty.
     pub keeps_empty: bool,
@@ -45,14 +45,14 @@ impl Separator {
 /// How many inputs a job has: `inputs`, or fewer if they do not fit in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Each {
-    /// The most that it has.
+    /// The most inputs that a job has.
     pub inputs: usize,
-    /// What fits in a command.
+    /// As many as fit in a command.
     pub space: ArgumentSpace,
 }
 
 impl Each {
-    /// That many, whether they fit or not.
+    /// That many inputs per job, whether they fit or not.
     pub const fn of(inputs: usize) -> Self {
         Self { inputs, space: ArgumentSpace::UNLIMITED }
     }
@@ -62,7 +62,7 @@ impl Each {
 #[derive(Debug)]
 pub struct Inputs {
     ready: VecDeque<Group>,
-    /// The memory that those in `ready` take.
+    /// The memory that the jobs in `ready` take.
     ready_bytes: usize,
     combinations: Option<Combinations>,
     stream: Option<Stream>,
@@ -72,7 +72,7 @@ pub struct Inputs {
 #[derive(Debug)]
 struct Combinations {
     lists: Vec<Vec<Vec<u8>>>,
-    /// The number of the next, and how many there are.
+    /// The number of the next combination, and how many there are.
     next: u64,
     all: u64,
 }
@@ -85,7 +85,7 @@ struct Stream {
     each: Each,
     /// An input whose end has not been read.
     begun: Vec<u8>,
-    /// The inputs of a job that does not have all of them yet, and their bytes.
+    /// The inputs of a job that is not complete yet, and their bytes.
     group: Group,
     group_bytes: usize,
 }
@@ -123,7 +123,7 @@ impl Inputs {
         Self::of(ready, None)
     }
 
-    /// Jobs of inputs that end with `separator`. The last input may lack it, the last job some of its inputs.
+    /// Jobs of inputs that end with `separator`. The last input may lack the separator, and the last job may have fewer inputs.
     pub fn stream(file: File, separator: Separator, each: Each) -> Self {
         let (begun, group) = (Vec::new(), Group::new());
         Self::of(
@@ -147,7 +147,7 @@ impl Inputs {
         Some(group)
     }
 
-    /// How many jobs are left so far, and whether that is all of them.
+    /// How many jobs are left as far as is known, and whether that number is final.
     pub fn left(&self) -> (u64, bool) {
         let combinations = self.combinations.as_ref().map_or(0, |all| all.all - all.next);
         (self.ready.len() as u64 + combinations, self.stream.is_none())
@@ -158,17 +158,17 @@ impl Inputs {
         self.left() == (0, true)
     }
 
-    /// What to poll, if there may be more input and there is space for it.
+    /// The descriptor to poll, if there may be more input and there is space for it.
     pub fn wanted(&self) -> Option<BorrowedFd<'_>> {
         let may_read = self.ready.len() < READ_AHEAD_JOBS && self.ready_bytes < READ_AHEAD_BYTES;
         let stream = self.stream.as_ref().filter(|_| may_read)?;
         Some(stream.file.as_fd())
     }
 
-    /// Reads once. Must be called only when there is something to read; otherwise it blocks.
+    /// Reads once. Must be called only when the stream is readable; otherwise the call blocks.
     ///
     /// # Errors
-    /// It cannot be read, or an input is longer than any argument. Nothing more comes from it then.
+    /// The stream cannot be read, or an input is longer than any argument. No more is read from the stream then.
     pub fn fill(&mut self) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         let before = self.ready.len();
@@ -352,11 +352,11 @@ mod tests {
         assert!(inputs.is_over());
     }
 
-    /// Reads endless lines while they are wanted. Returns how many bytes, and the error that ended it.
+    /// Reads endless lines while they are wanted. Returns the number of bytes, and the error that ended the reading.
     fn read_ahead(line: &[u8], each: Each) -> (usize, Option<String>) {
         let (reader, mut writer) = io::pipe().unwrap();
         let line = line.to_vec();
-        // It ends when the reader is gone.
+        // The thread ends when the reader is gone.
         std::thread::spawn(move || while writer.write_all(&line).is_ok() {});
         let mut inputs = Inputs::stream(OwnedFd::from(reader).into(), Separator::LINE, each);
         while inputs.wanted().is_some() {

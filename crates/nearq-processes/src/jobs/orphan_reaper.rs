@@ -1,8 +1,8 @@
-//! A second process that ends what is left when the engine is killed by a signal that cannot be handled.
+//! A second process that ends the remaining processes when the engine is killed by a signal that cannot be handled.
 //!
-//! A job's first process gets a signal at the engine's end (`PR_SET_PDEATHSIG`); the processes that it has started do not. The
-//! orphan reaper waits for the engine's end through a descriptor of the engine's process, and does nothing else. It finds what is left by
-//! the environment: jobs have [`VARIABLE`] with a value that no other run has had, and pass it on. A process that clears its
+//! A job's first process gets a signal at the engine's end (`PR_SET_PDEATHSIG`); the processes that it has started do not. The orphan
+//! reaper waits for the engine's end through a descriptor of the engine's process, and does nothing else. It finds the remaining processes
+//! by their environment: jobs have [`VARIABLE`] with a value that no other run has had, and pass it on. A process that clears its
 //! environment or makes a session of its own is not found.
 //!
 //! The orphan reaper is a fork of the engine without a program of its own, which costs a tenth of a millisecond. So the engine must have
@@ -22,7 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use crate::proc;
 use crate::system::{self, SignalSet};
 
-/// What jobs have in their environment.
+/// The variable that jobs have in their environment.
 pub const VARIABLE: &str = "NEARQ_RUN";
 
 /// How long the remaining processes may take for an orderly end.
@@ -36,12 +36,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct OrphanReaper(Pid);
 
 impl OrphanReaper {
-    /// Begins. `value` is what the jobs of this run have in [`VARIABLE`]. The caller has one thread.
+    /// Starts the orphan reaper. `value` is the value of [`VARIABLE`] in the jobs of this run. The caller has one thread.
     pub(crate) fn start(value: &str) -> io::Result<Self> {
         let engine = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
         let session = system::own_session();
-        // SAFETY: the caller has one thread, so the child has all that there is, and no lock is held by a thread that the child does not
-        // have.
+        // SAFETY: the caller has one thread, so the child has a copy of it, and no lock is held by a thread that the child does not have.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -53,12 +52,12 @@ impl OrphanReaper {
         }
     }
 
-    /// Whether that is its process.
+    /// Whether `process` is the process of the orphan reaper.
     pub(crate) fn is(&self, process: u32) -> bool {
         self.0.as_raw_pid().unsigned_abs() == process
     }
 
-    /// It has ended, and has been waited for: the number may be another process's by now.
+    /// The orphan reaper has ended, and has been waited for: its number may belong to another process by now.
     pub(crate) fn ended(self) {
         std::mem::forget(self);
     }
@@ -66,17 +65,17 @@ impl OrphanReaper {
 
 impl Drop for OrphanReaper {
     fn drop(&mut self) {
-        // It has nothing to lose, and its signals are blocked.
+        // The orphan reaper has nothing to lose, and its signals are blocked.
         let _ = kill_process(self.0, Signal::KILL);
         // The thread that waits for any child may have noted its end before.
         system::wait_for(self.0.as_raw_pid().cast_unsigned());
     }
 }
 
-/// All that the orphan reaper does.
+/// The whole work of the orphan reaper.
 fn watch(engine: OwnedFd, session: u32, value: &str) {
     leave();
-    // We must not keep the engine's files open: a reader of its output waits for the end of it.
+    // We must not keep the engine's files open: a reader of its output waits until every copy is closed.
     let Ok(engine) = alone(engine) else { return };
     let mut polled = [PollFd::new(&engine, PollFlags::IN)];
     if rustix::io::retry_on_intr(|| poll(&mut polled, None)).is_err() {
@@ -85,10 +84,10 @@ fn watch(engine: OwnedFd, session: u32, value: &str) {
     end_all(session, value);
 }
 
-/// Leaves the reach of the terminal and of signals.
+/// Moves out of the reach of the terminal and of signals.
 fn leave() {
     SignalSet::all().block();
-    // It fails for the leader of a group, which a child just forked is not.
+    // The call fails for the leader of a group, which a child just forked is not.
     let _ = rustix::process::setsid();
     system::name_self("nearq-guard");
 }
@@ -107,8 +106,8 @@ fn alone(descriptor: OwnedFd) -> io::Result<OwnedFd> {
         let numbers = fs::read_dir("/proc/self/fd")?.flatten().map(|entry| entry.file_name());
         let numbers: Vec<_> = numbers.filter_map(|name| name.to_str()?.parse().ok()).collect();
         for number in numbers.into_iter().filter(|&number| number != PLACE) {
-            // SAFETY: numbers only; the table of descriptors is this process's own, and nothing here uses another one. That of the folder
-            // is closed already, which is an error and nothing more.
+            // SAFETY: numbers only; the table of descriptors is this process's own, and nothing here uses another one. The descriptor of
+            // the folder is closed already, so closing it again is a harmless error.
             unsafe { libc::close(number) };
         }
     }
@@ -128,7 +127,7 @@ fn end_all(session: u32, value: &str) {
             left += 1;
             let signal = if kill { Signal::KILL } else { Signal::TERM };
             if kill || !signalled.contains(&pid) {
-                // It may have ended meanwhile; the descriptor belongs to the very process that was checked.
+                // The process may have ended meanwhile; the descriptor belongs to the very process that was checked.
                 let _ = pidfd_send_signal(&process, signal);
                 let _ = pidfd_send_signal(&process, Signal::CONT);
                 signalled.push(pid);
@@ -145,7 +144,8 @@ fn end_all(session: u32, value: &str) {
 fn of_run(wanted: &str, session: u32) -> Vec<(u32, OwnedFd)> {
     let of_run = |pid: u32| {
         let number = Pid::from_raw(pid.cast_signed())?;
-        // First the descriptor, then the check: what is checked is the descriptor's process, or that has ended.
+        // Open the descriptor first, then check: so either the checked process is the descriptor's process, or the descriptor's process has
+        // ended.
         let process = pidfd_open(number, PidfdFlags::empty()).ok()?;
         // A zombie has no environment any more.
         let environment = proc::environment(pid).ok()?;

@@ -1,10 +1,10 @@
-//! What jobs print, kept together: each job writes into pipes of its own, which are read as output comes; the output is printed when the
-//! job has ended.
+//! Keeps the output of each job together: each job writes into pipes of its own, which are read as output arrives. The output is printed
+//! when the job has ended.
 //!
-//! Pipes, because the size of a file, even of one in memory, is limited (`ulimit -f`); a program's output into a pipe is not. What is
-//! kept and what waits to be printed take at most [`limit`] together. Beyond it one job is printed while it runs: with `Order::Input`
-//! the next in order, otherwise the one that has printed most. The others are not read until there is space, so they wait when they
-//! print. With `Order::Input` what ends early is held until everything before it has been printed.
+//! Pipes are used because the size of a file, even of one in memory, is limited (`ulimit -f`); a program's output into a pipe is not. The
+//! output that is kept and the output that waits to be printed take at most [`limit`] together. Beyond it one job is printed while it runs:
+//! with `Order::Input` the next in order, otherwise the one that has printed most. The other jobs are not read until there is space, so
+//! they block when they print. With `Order::Input` the output of a job that ends early is held until everything before it has been printed.
 
 mod writer;
 
@@ -25,7 +25,7 @@ const MOST: u64 = 256 << 20;
 const LEAST: u64 = 64 << 20;
 const PART: u64 = 8;
 
-/// How many jobs may have ended and wait for their turn before no other starts.
+/// How many ended jobs may wait for their turn; beyond that no other job starts.
 const MOST_HELD: usize = 65_536;
 
 /// How much is read at once.
@@ -37,16 +37,16 @@ const AT_ONCE: usize = 64;
 /// In which order outputs come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As jobs end, each whole.
+    /// In the order in which jobs end, each job's output as a whole.
     #[default]
     End,
-    /// As their inputs came, each whole.
+    /// In the order of inputs, each job's output as a whole.
     Input,
-    /// As they are written: jobs have the caller's own output.
+    /// In the order in which they are written: jobs have the caller's own output.
     None,
 }
 
-/// What is done around each piece of printing on a terminal: a progress bar there is hidden meanwhile.
+/// What is done before and after each piece is printed on a terminal: a progress bar on it is hidden meanwhile.
 pub type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// How much memory outputs may take.
@@ -54,12 +54,12 @@ pub(crate) fn limit() -> u64 {
     proc::available_memory().map_or(LEAST, |available| available / PART).clamp(LEAST, MOST)
 }
 
-/// What a job has printed that is not handed over yet: standard output, standard error.
+/// The output of a job that is not handed over yet: standard output and standard error.
 #[derive(Debug)]
 struct HeldOutput {
     pipes: [Option<PipeReader>; 2],
     text: [Vec<u8>; 2],
-    /// The length of all of its standard output.
+    /// The length of all of the job's standard output.
     printed: u64,
     ended: bool,
 }
@@ -75,11 +75,11 @@ pub(crate) struct Printer {
     order: Order,
     limit: u64,
     jobs: BTreeMap<u64, HeldOutput>,
-    /// The bytes of all of them.
+    /// The bytes of all kept outputs.
     kept: u64,
-    /// The next to be printed, of those in order of input.
+    /// The next job to be printed, if outputs are in the order of inputs.
     next: u64,
-    /// Those that have ended, of those in order of their ends.
+    /// The jobs that have ended, if outputs are in the order of ends.
     ended: VecDeque<u64>,
     /// The job that is printed while it runs.
     live: Option<u64>,
@@ -132,7 +132,7 @@ impl Printer {
         Ok(Some([to_output, to_error]))
     }
 
-    /// The job of that number did not start, and is tried again.
+    /// The job of that number did not start, and will be tried again.
     pub(crate) fn postpone(&mut self, number: u64) {
         self.jobs.remove(&number);
     }
@@ -172,7 +172,7 @@ impl Printer {
         }
     }
 
-    /// Takes what the buffer begins with.
+    /// Takes the bytes at the beginning of the buffer.
     fn put(&mut self, number: u64, stream: usize, read: usize) {
         let Some(kept) = self.jobs.get_mut(&number) else { return };
         if stream == 0 {
@@ -186,7 +186,7 @@ impl Printer {
         }
     }
 
-    /// Hands over what is complete and whose turn it is.
+    /// Hands over the outputs that are complete and whose turn it is.
     fn flush(&mut self) {
         loop {
             let first = if self.order == Order::Input {
@@ -227,7 +227,7 @@ impl Printer {
         self.writer.waiting() >= self.limit / 2
     }
 
-    /// If there is no space, begins to print a running job. Returns its number if that is new.
+    /// If there is no space, begins to print a running job. Returns the job's number if its printing has just begun.
     pub(crate) fn print_live(&mut self) -> Option<u64> {
         if self.live.is_some() || !self.is_full() || self.has_slow_reader() {
             return None;
@@ -239,7 +239,7 @@ impl Printer {
         Some(live)
     }
 
-    /// What to poll.
+    /// The descriptors to poll.
     pub(crate) fn wanted(&self) -> Vec<BorrowedFd<'_>> {
         let mut wanted = vec![self.writer.as_fd()];
         if !self.is_full() {
@@ -252,7 +252,7 @@ impl Printer {
         wanted
     }
 
-    /// Reads what there is, as far as there is space. Must be called after something that was polled became readable.
+    /// Reads the available output, as far as there is space. Must be called after one of the polled descriptors became readable.
     pub(crate) fn take(&mut self) {
         self.writer.noted();
         let Some(pipes) = &self.pipes else { return };
@@ -265,7 +265,7 @@ impl Printer {
         }
         let mut events = Vec::with_capacity(AT_ONCE);
         let now = rustix::event::Timespec::default();
-        // An interruption only makes it check again.
+        // After an interruption, the loop only checks again.
         let _ = epoll::wait(pipes, rustix::buffer::spare_capacity(&mut events), Some(&now));
         for event in events {
             if self.is_full() {
@@ -297,7 +297,7 @@ impl Printer {
         self.writer.waiting() == 0
     }
 
-    /// Why nothing more can be printed, if so.
+    /// Why nothing more can be printed; `None` if printing is possible.
     pub(crate) fn broken(&self) -> Option<&Broken> {
         self.writer.broken()
     }

@@ -1,8 +1,8 @@
-//! Where a job is at home, and what that means for it.
+//! Where a job is at home, and what its home sets for it.
 //!
-//! Soft: its CPUs are its home's, its memory comes from there first, and the [`Rebalancer`] lets it out when the home is crowded while
-//! CPUs idle elsewhere, and brings it back. Strict: its CPUs and its memory are its home's, and that stays so. With one node, nothing
-//! is set, nothing is checked, and jobs have no account of it.
+//! With a soft home, a job runs on the CPUs of its home and its memory comes from there first. The [`Rebalancer`] lets the job out when the
+//! home is crowded while CPUs idle elsewhere, and brings it back. With a strict home, a job has only the CPUs and the memory of its home,
+//! for its whole life. With one node, nothing is set, nothing is checked, and jobs have no account of their homes.
 //!
 //! If the node affine scheduler of the whole machine is loaded, each job's home is reported to it, and the job's children inherit the
 //! home there. The scheduler itself forgets processes that end.
@@ -19,23 +19,23 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use crate::tree::{State, Table};
 use crate::{Account, Event, Rebalancer};
 
-/// How long the loads are measured before the first job: what other programs do counts too. The kernel reports ticks of 10 ms.
+/// How long the loads are measured before the first job: the load of other programs counts too. The kernel reports ticks of 10 ms.
 const FIRST_LOOK: Duration = Duration::from_millis(40);
 
-/// What homes jobs get.
+/// Which homes jobs get.
 #[derive(Clone, Debug)]
 pub struct Homes {
-    /// The existing places.
+    /// The existing nodes.
     pub nodes: Nodes,
     /// The index of the home of all jobs; `None` gives each job the one with the least load.
     pub fixed: Option<usize>,
-    /// Whether jobs are bound to it.
+    /// Whether jobs are bound to their home.
     pub strict: bool,
     /// How reluctantly jobs are let out.
     pub weights: Weights,
 }
 
-/// Gives homes, and has them kept.
+/// Assigns homes to jobs, and keeps the jobs at home.
 #[derive(Debug)]
 pub(crate) struct Placement {
     nodes: Nodes,
@@ -44,14 +44,14 @@ pub(crate) struct Placement {
     policies: Vec<MemoryPolicy>,
     /// Set if there are several nodes.
     rebalancer: Option<Rebalancer>,
-    /// Shows other programs where each process lives; none if no job has a home, or the system refuses a table.
+    /// Shows other programs the home of each process; `None` if no job has a home, or the system refuses a table.
     table: Option<Table>,
-    /// The processes that jobs began with.
+    /// The first processes of jobs.
     processes: BTreeMap<u64, u32>,
     next_check: Option<Instant>,
     /// Jobs that chose their CPUs themselves.
     left_alone: BTreeSet<u64>,
-    /// Whether CPUs are still asked for, and below, memory. What was refused once is not asked for again.
+    /// Whether CPUs are still requested; the next field says the same of memory. What was refused once is not requested again.
     asks_affinity: bool,
     asks_policy: bool,
     refused: Option<String>,
@@ -105,17 +105,17 @@ impl Placement {
         self.fixed.or_else(|| self.rebalancer.as_ref().map(least_loaded)).unwrap_or(0)
     }
 
-    /// The CPUs of a job at home there, if they must be set.
+    /// The CPUs of a job at that home, if they must be set.
     pub(crate) fn cpus(&self, home: usize) -> Option<&CpuSet> {
         self.asks_affinity.then(|| &self.nodes.get(home).cpus)
     }
 
-    /// The memory of a job at home there, if it must be set.
+    /// The memory of a job at that home, if it must be set.
     pub(crate) fn memory(&self, home: usize) -> Option<&MemoryPolicy> {
         self.asks_policy.then(|| &self.policies[home])
     }
 
-    /// A job has started there. Returns what was refused, if that is new.
+    /// A job has started at that home. Returns what was refused, if that is new.
     pub(crate) fn started(&mut self, job: u64, home: usize, spawned: &Spawned) -> Option<String> {
         let mut news = None;
         let mut note = |refused: &Option<OsError>, asks: &mut bool, without: &str| {
@@ -144,7 +144,7 @@ impl Placement {
         news
     }
 
-    /// A job has ended. Returns what is known about where it was, if there are several nodes.
+    /// A job has ended. Returns what is known about its nodes, if there are several.
     pub(crate) fn ended(&mut self, job: u64) -> Option<(Account, bool)> {
         if let (Some(process), Some(table)) = (self.processes.remove(&job), &self.table) {
             table.release(process);
@@ -153,7 +153,7 @@ impl Placement {
         Some((account, self.left_alone.remove(&job)))
     }
 
-    /// When homes must be checked next; never if there is one node, or nothing runs.
+    /// When homes must be checked next; `None` if there is one node, or nothing runs.
     pub(crate) fn next_check(&self) -> Option<Instant> {
         self.next_check
     }
@@ -165,7 +165,7 @@ impl Placement {
             return;
         }
         for event in rebalancer.step() {
-            // None: the scheduler already knows what it must know.
+            // `None`, because the scheduler has its information already.
             let (id, state, hint) = match event {
                 Event::LetOut { id, .. } => (id, State::Out, None),
                 Event::BroughtHome { id } => (id, State::Home, None),

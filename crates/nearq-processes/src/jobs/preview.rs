@@ -1,4 +1,4 @@
-//! What would run where, without running it.
+//! Shows which job would run at which home, without running any.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -36,7 +36,7 @@ pub fn preview(
                 return Ok(());
             }
             if let Some(input) = inputs.wanted() {
-                // After an interruption, it only reads again.
+                // After an interruption, the loop only reads again.
                 let _ = poll(&mut [PollFd::from_borrowed_fd(input, PollFlags::IN)], None);
             }
             inputs.fill()?;

@@ -1,4 +1,4 @@
-//! What is reported about a job when it has ended, and about all of them.
+//! What is reported about a job when it has ended, and about all jobs together.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,27 +16,28 @@ pub struct Report {
     pub command: Vec<u8>,
     /// How it ended.
     pub end: End,
-    /// Whether it was ended because the whole run was: such a job has not failed.
+    /// Whether it was ended because the whole run was ended: such a job has not failed.
     pub stopped: bool,
     /// When it started.
     pub started: SystemTime,
     /// How long it took.
     pub elapsed: Duration,
-    /// The CPU time of the job's first process and of all below it that were waited for, in programs.
+    /// The CPU time in user mode of the job's first process and of all its descendants that were waited for.
     pub user: Duration,
-    /// The same in the kernel.
+    /// The CPU time of the same processes in the kernel.
     pub system: Duration,
     /// The most memory that one of those processes had, in KiB.
     pub max_rss_kib: u64,
     /// How much it printed on standard output, in bytes; 0 if output is not kept together.
     pub printed: u64,
-    /// Where it was, as far as the rebalancer saw: a process that has ended cannot be inspected any more. `None` if there is one node.
+    /// The nodes on which it was, as far as the rebalancer measured: a process that has ended cannot be inspected any more. `None` if there
+    /// is one node.
     pub account: Option<Account>,
     /// Whether it chose its CPUs itself, and was left alone from then on.
     pub left_alone: bool,
 }
 
-/// The node of which a job used most CPU time, by index.
+/// The node on which a job used the most CPU time, by index.
 pub fn most(account: &Account) -> Option<usize> {
     let used = account.cpu_time.iter().enumerate().filter(|(_, time)| !time.is_zero());
     // The first of equals: `max_by_key` takes the last.
@@ -54,7 +55,7 @@ pub struct Counts {
     pub running: Vec<u64>,
     /// Jobs that have yet to start, as far as is known.
     pub waiting: u64,
-    /// Whether that is all of them.
+    /// Whether that number is final.
     pub all_known: bool,
 }
 
@@ -63,18 +64,18 @@ pub struct Counts {
 pub struct Outcome {
     /// The jobs that ended by themselves and did not succeed.
     pub failed: u64,
-    /// All that ended, those that were stopped included.
+    /// All jobs that ended, including those that were stopped.
     pub ended: u64,
-    /// Those that were ended because the whole run was.
+    /// The jobs that were ended because the whole run was ended.
     pub stopped: u64,
     /// Known jobs that were not started.
     pub not_started: u64,
     /// Whether the inputs were read to their end; otherwise there may be more jobs.
     pub all_known: bool,
-    /// The signal that ended it. The caller should end by it too: see [`die_by`](super::die_by).
+    /// The signal that ended the run. The caller should end by the same signal: see [`die_by`](super::die_by).
     pub signal: Option<i32>,
-    /// What went wrong with the run itself rather than with jobs: inputs that could not be read, outputs that could not be written, a
-    /// limit under which no job starts.
+    /// Errors of the run itself rather than of jobs: inputs that could not be read, outputs that could not be written, a limit under which
+    /// no job starts.
     pub errors: Vec<String>,
     /// Why jobs have no memory policy, or not the CPUs of their home.
     pub refused: Option<String>,

@@ -37,7 +37,7 @@ impl Running {
         let pid = Pid::from_raw(self.pid.cast_signed());
         let signal = system::signal(signal);
         let Some(pid) = pid else { return };
-        // The last of the group may just have ended.
+        // The last process of the group may just have ended.
         let _ = if self.leads_group {
             kill_process_group(pid, signal)
         } else {
@@ -45,7 +45,7 @@ impl Running {
         };
     }
 
-    /// What is reported about it, now that it has ended.
+    /// The report about the job, now that it has ended.
     pub(crate) fn report(
         self,
         end: Child,
@@ -77,7 +77,7 @@ fn duration(time: timeval) -> Duration {
     seconds + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
 }
 
-/// Waits for all children that have ended by now. False where there are no children.
+/// Waits for all children that have ended by now. Returns false if there are no children.
 pub(crate) fn wait_for_all_that_ended() -> bool {
     loop {
         match next_child() {

@@ -3,19 +3,19 @@
 //! Each placeholder becomes a variable in double quotes, `"$nearq_1"`, and the values are arguments of the shell, which assigns them to
 //! the variables before it reads the line. So no input is ever read as a command, whatever it contains.
 //!
-//! That is what is meant if the placeholder stands outside of quotes. Elsewhere the result would be something else, so [`check`] refuses
-//! it: in quotes, backticks, comments, here-documents, arithmetic, `${...}`, and after `$` or `\`. It reads the line as a shell does, as
-//! far as needed; if it cannot be certain, it refuses too.
+//! Outside of quotes, a placeholder therefore means what the user expects. In other contexts the result would be different, so [`check`]
+//! refuses a placeholder in quotes, backticks, comments, here-documents, arithmetic and `${...}`, and after `$` or `\`. `check` reads the
+//! line as a shell does, as far as needed; if it cannot be certain, it refuses the line too.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::template::Piece;
 
-/// What runs lines.
+/// The shell that runs lines.
 pub(super) const SHELL: &[u8] = b"/bin/sh";
 
-/// What a value takes in the text of the line, at most: `nearq_100000=${100000}`, a blank, and its use.
+/// The most bytes that a value takes in the text of the line: `nearq_100000=${100000}`, a blank, and its use.
 pub(super) const VALUE_LENGTH: usize = 48;
 
 /// Builds one job's line.
@@ -23,7 +23,7 @@ pub(super) const VALUE_LENGTH: usize = 48;
 pub(super) struct Line {
     text: Vec<u8>,
     values: Vec<Vec<u8>>,
-    /// Where each of them is.
+    /// The position of each placeholder.
     places: HashMap<Vec<u8>, usize>,
 }
 
@@ -75,7 +75,7 @@ enum Context {
     Brackets,
 }
 
-/// Whether each placeholder stands where an input may; otherwise where it stands, in words.
+/// Checks that each placeholder is in a context in which an input may be; the error names the context of one that is not, in words.
 pub(super) fn check(line: &[Piece]) -> Result<(), &'static str> {
     let mut reader = Reader::default();
     for piece in line {
@@ -100,9 +100,9 @@ struct Reader {
     before: Vec<u8>,
     /// The byte before was a `\` that takes the meaning of the next one.
     escaped: bool,
-    /// The byte before was one that had lost its meaning this way.
+    /// The byte before had lost its meaning this way.
     was_escaped: bool,
-    /// How many `<<` there are; and whether a line follows one.
+    /// How many `<<` there are, and whether a line follows one.
     here_documents: usize,
     in_here_document: bool,
     /// Why the context of what follows is not known.
@@ -213,7 +213,7 @@ impl Reader {
                 self.contexts.push(Context::Comment);
             }
             (Some(Context::Arithmetic(_)), _) => {}
-            // Three of them introduce a literal text.
+            // Three `<` introduce a literal text.
             (_, b'<') if self.before.ends_with(b"<<") => {
                 self.here_documents = self.here_documents.saturating_sub(1);
             }
@@ -309,7 +309,7 @@ mod tests {
             ("z+=( {} )", "=(...)"),
             ("[[ {} -eq 1 ]]", "[[...]]"),
             ("[[ a -eq x[1] && {} -eq 1 ]]", "[[...]]"),
-            // Not a comment, so the quote is a quote.
+            // This is not a comment, so the quote is a quote.
             ("echo \\ #'\n{} '", "in single quotes"),
             ("echo a\\\n#'\n {} '", "in single quotes"),
             ("echo $(\\\n( {} + 1 ))", "in arithmetic"),

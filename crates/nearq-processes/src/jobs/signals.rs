@@ -1,9 +1,7 @@
-//! Signals as something to poll: a loop that waits for ends of jobs, for input and for readers of output learns of them
-//! there.
+//! Signals as a descriptor to poll: a loop that waits for ends of jobs, for input and for readers of output also receives signals there.
 //!
-//! They are blocked and read from a descriptor, so there are no handlers, and nothing is interrupted. A signal that was
-//! ignored when the program began (`nohup`, a job in the background of a script) stays ignored: a blocked one would be
-//! delivered.
+//! Signals are blocked and read from a descriptor, so there are no handlers, and no system call is interrupted. A signal that was ignored
+//! when the program began (`nohup`, a job in the background of a script) stays ignored: if it were blocked, it would be delivered.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,10 +12,10 @@ use libc::c_int;
 
 use crate::system::{SignalSet, default_action, next_signal};
 
-/// Those that end the whole run. They are passed on to the jobs.
+/// The signals that end the whole run. They are passed on to the jobs.
 const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// What came.
+/// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// A child has ended.
@@ -25,16 +23,16 @@ pub(crate) enum Signal {
     /// The whole run must end.
     End {
         signal: c_int,
-        /// The terminal sent it, to all of the foreground's process group.
+        /// Whether the terminal sent it, to the whole process group in the foreground.
         by_terminal: bool,
     },
-    /// The terminal stops the foreground job, which is us.
+    /// The terminal stops the foreground job, which is this process.
     Stop,
-    /// It continues.
+    /// This process was continued.
     Continue,
 }
 
-/// The signals come here while this lives.
+/// Receives the signals while it exists.
 #[derive(Debug)]
 pub(crate) struct Signals {
     descriptor: OwnedFd,
@@ -42,7 +40,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks them in the calling thread: threads that are started later have them blocked too.
+    /// Blocks the signals in the calling thread: threads that are started later have them blocked too.
     pub(crate) fn take() -> io::Result<Self> {
         // Children whose end is ignored leave no status. Programs must not find that setting.
         default_action(libc::SIGCHLD);
@@ -55,7 +53,7 @@ impl Signals {
         Ok(Self { descriptor, before: set.block() })
     }
 
-    /// The next one that has come.
+    /// The next event that has arrived.
     pub(crate) fn next(&self) -> Option<Signal> {
         while let Some(came) = next_signal(&self.descriptor) {
             match came.signal {

@@ -1,4 +1,4 @@
-//! What is run: words with placeholders, and what they become for one job's inputs.
+//! The template of a command: words with placeholders, and what they become for one job's inputs.
 //!
 //! | placeholder | stands for |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | `{#}` | the job's number, from 1 |
 //! | `{%}` | the number of the slot that it runs in, from 1 to as many as run at a time |
 //!
-//! A word that is a placeholder and nothing else becomes one word for each of the job's inputs; inside a word they stand side by
-//! side, with blanks between. If no word has a placeholder, the inputs are appended. `shell` handles a line for a shell.
+//! A word that is a placeholder and nothing else becomes one word for each of the job's inputs; inside a word, the inputs are joined with
+//! blanks. If no word has a placeholder, the inputs are appended. Module `shell` handles a line for a shell.
 
 use super::argument_space::{self, ArgumentSpace};
 use super::quote::quote;
@@ -33,7 +33,7 @@ pub(super) enum Piece {
     Text(Vec<u8>),
     /// All inputs of the job.
     All(Part),
-    /// One of them, from 0.
+    /// One of the inputs, by its index from 0.
     One(usize, Part),
     Number,
     Slot,
@@ -57,7 +57,7 @@ pub enum BadCommand {
         /// How many inputs each job has.
         inputs: usize,
     },
-    /// A placeholder of a shell's line stands where an input would become something else; the context, in words.
+    /// A placeholder of a shell's line is in a context in which an input would not be taken literally; the context, in words.
     Misplaced(&'static str),
 }
 
@@ -88,10 +88,10 @@ nearq_topology::debug_as_display!(BadCommand);
 impl std::error::Error for BadCommand {}
 
 impl Template {
-    /// The command `words`, where each job has at most `inputs` inputs; with `shell` as one line that a shell runs.
+    /// Makes a template from `words`; each job has at most `inputs` inputs. With `shell`, the words are one line that a shell runs.
     ///
     /// # Errors
-    /// A placeholder asks for an input that no job has, or stands where a shell would not take the input literally.
+    /// A placeholder asks for an input that no job has, or is in a context in which a shell would not take the input literally.
     pub fn new<W: AsRef<[u8]>>(
         words: &[W],
         inputs: usize,
@@ -123,7 +123,8 @@ impl Template {
         has_placeholder(&words)
     }
 
-    /// What fits in one command. Inputs with numbers cannot be split: then what does not fit is an error of the job.
+    /// The space for inputs in one command. If placeholders have numbers, the inputs of a job cannot be split: inputs that do not fit are
+    /// then an error of the job.
     pub fn space(&self) -> ArgumentSpace {
         let mut space = ArgumentSpace {
             all: argument_space::for_arguments(),
@@ -213,7 +214,7 @@ struct Job<'a, I> {
 }
 
 impl<I: AsRef<[u8]>> Job<'_, I> {
-    /// Appends the pieces: those that are part of the command with `text`, those that come from inputs with `put`.
+    /// Appends the pieces: with `text` the pieces that are part of the command, with `put` the pieces that come from inputs.
     fn write<L>(
         &self,
         pieces: &[Piece],
@@ -245,7 +246,7 @@ impl<I: AsRef<[u8]>> Job<'_, I> {
     }
 }
 
-/// The bytes of a piece that are not an input's: a number has 20 digits at most.
+/// The bytes of a piece that do not belong to an input: a number has at most 20 digits.
 fn fixed(piece: &Piece) -> usize {
     match piece {
         Piece::Text(text) => text.len(),
@@ -304,7 +305,7 @@ fn numbered(inside: &[u8]) -> (&[u8], &[u8]) {
     inside.split_at(digits)
 }
 
-/// The part that a placeholder's ending names.
+/// The part of an input that a placeholder's ending names.
 fn part(ending: &[u8]) -> Option<Part> {
     Some(match ending {
         b"" => Part::Whole,
@@ -316,8 +317,8 @@ fn part(ending: &[u8]) -> Option<Part> {
     })
 }
 
-/// The first placeholder in a word that GNU parallel has and this does not. It would be passed on unchanged, and each job would get the
-/// same.
+/// The first placeholder in a word that GNU parallel supports and nearq does not. It would be passed on unchanged, and each job would get
+/// the same text.
 pub fn foreign_placeholder(word: &[u8]) -> Option<&[u8]> {
     let mut begins = word.iter().enumerate().filter(|(_, byte)| **byte == b'{');
     begins.find_map(|(begin, _)| {
@@ -353,7 +354,7 @@ fn of(input: &[u8], part: Part) -> Vec<u8> {
     .to_vec()
 }
 
-/// Without the slashes at its end, unless it consists only of slashes.
+/// Removes the slashes at its end, unless it consists only of slashes.
 fn trimmed(path: &[u8]) -> &[u8] {
     let end =
         path.iter().rposition(|&byte| byte != b'/').map_or(path.len().min(1), |last| last + 1);

@@ -1,8 +1,8 @@
-//! What jobs leave behind.
+//! Finds the processes that jobs leave behind.
 //!
-//! The engine is the reaper of all that its jobs start (`PR_SET_CHILD_SUBREAPER`): when a process of a job ends, its children
-//! become the engine's own, so no descendant is ever lost from sight. A process that has made a session of its own (`setsid`, as
-//! daemons do) has left its job, and is left alone.
+//! The engine is the reaper of all that its jobs start (`PR_SET_CHILD_SUBREAPER`): when a process of a job ends, its children become the
+//! engine's own, so the engine can always find every descendant. A process that has made a session of its own (`setsid`, as daemons do) has
+//! left its job, and is left alone.
 
 use crate::proc;
 
@@ -11,8 +11,8 @@ fn below(root: u32) -> Vec<u32> {
     proc::descendants(root).into_iter().map(|(pid, _)| pid).collect()
 }
 
-/// The descendants of this process that live and have not left for a session of their own. None if `/proc` is another PID
-/// namespace's: its numbers belong to other processes.
+/// The live descendants of this process that have not made a session of their own. None are returned if `/proc` belongs to another PID
+/// namespace: its numbers belong to other processes.
 pub(crate) fn left_over() -> Vec<u32> {
     if !proc::is_of_this_namespace() {
         return Vec::new();

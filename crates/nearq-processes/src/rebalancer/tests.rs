@@ -1,4 +1,4 @@
-//! The rebalancer and real processes, on two CPUs that stand for two nodes.
+//! Tests the rebalancer with real processes, on two CPUs that represent two nodes.
 
 use super::*;
 use nearq_platform::Placement;
@@ -36,7 +36,7 @@ impl Spinners {
     }
 }
 
-/// Two of the CPUs that may be used, as nodes; none on a machine with one.
+/// Two of the CPUs that may be used, as nodes; `None` on a machine with one CPU.
 fn two_nodes() -> Option<Nodes> {
     let allowed = Linux::affinity(Linux::current_thread()).unwrap();
     let cpus: Vec<usize> = allowed.iter().take(2).collect();
@@ -82,13 +82,13 @@ fn a_crowded_home_releases_processes_and_takes_them_back() {
     else {
         unreachable!()
     };
-    // Other programs may have most of the other CPU: then it gets both.
+    // Other programs may use most of the other CPU: then the task may run on both.
     assert!(to.contains(&1), "{to:?}");
     let let_out_process = u32::try_from(id).unwrap();
-    // It may have come home by now; it may run where the rebalancer says.
+    // The task may have come home by now; its threads may run on the CPUs that the rebalancer reports.
     let expected = rebalancer.out(id).map_or(home.clone(), |places| nodes.cpus_of(places));
     assert_eq!(Linux::affinity_of(let_out_process).unwrap(), expected);
-    // All others end: there is free capacity at home.
+    // All other tasks end, so there is free capacity at home.
     for process in ids.iter().filter(|process| **process != let_out_process) {
         spinners.end(*process);
         rebalancer.remove((*process).into());

@@ -1,7 +1,7 @@
 //! The layout of the shared table, and how an entry is packed into a word.
 //!
-//! The table is an array of 64-bit words; nothing in it is a pointer. `Layout` has the numbers of homes, of words in a mask
-//! and of entries. All places follow from these three numbers, which are not read from the table again once they are known.
+//! The table is an array of 64-bit words; nothing in it is a pointer. `Layout` has three numbers: of homes, of words in a mask, and of
+//! entries. All positions follow from these three numbers, which are not read from the table again once they are known.
 //!
 //! ```text
 //! header     16 words   magic, layout, token, flags, the home of all members, counts
@@ -11,18 +11,18 @@
 //! entries     2 words each: processes and their homes, and since when
 //! ```
 
-/// The first word: what this is, and the version of its layout.
+/// The first word identifies the table and the version of its layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"nearqtr1");
 /// A table for more homes is refused when it is made.
 pub const MAX_HOMES: usize = 256;
 /// 8192 CPUs, as many as the largest kernel is built for.
 pub const MAX_MASK_WORDS: usize = 128;
-/// More entries than a machine has processes with homes.
+/// This is more than the number of processes with homes on any machine.
 pub const MAX_ENTRIES: usize = 1 << 16;
-/// The usual number of entries: 128 KiB, of which only the pages that were used exist.
+/// The usual number of entries: they take 128 KiB, of which only pages that were used are allocated.
 pub const USUAL_ENTRIES: usize = 1 << 13;
-/// This many entries are checked, from the one that a process's number points to; numbers are assigned in sequence, so
-/// the first is nearly always free.
+/// How many entries are checked, from the one selected by a process's number. Numbers are assigned in sequence, so the first entry is
+/// nearly always free.
 pub(crate) const WINDOW: usize = 64;
 
 const HEADER_WORDS: usize = 16;
@@ -47,7 +47,7 @@ pub(crate) mod header {
     pub(crate) const AFFINITY_REFUSED: usize = 10;
     /// Members whose memory policy was refused.
     pub(crate) const MEMORY_REFUSED: usize = 11;
-    /// Members that have CPUs of their own choice.
+    /// Members that chose their CPUs themselves.
     pub(crate) const LEFT_ALONE: usize = 12;
 }
 
@@ -57,13 +57,13 @@ pub(crate) mod home {
     pub(crate) const GIVEN: usize = 0;
     /// Running work of tasks without a home here, in thousandths of a task; nearq publishes it.
     pub(crate) const OTHERS: usize = 1;
-    /// What its CPUs can do together, in thousandths of one.
+    /// The capacity of its CPUs together, in thousandths of a CPU.
     pub(crate) const CAPACITY: usize = 2;
-    /// The system's number of the node that its memory comes from.
+    /// The system's number of the node from which its memory comes.
     pub(crate) const MEMORY: usize = 3;
-    /// The system's number of the node, or the cache's.
+    /// The system's number of the node or of the cache.
     pub(crate) const ID: usize = 4;
-    /// How often a member has chosen it.
+    /// How often a member has chosen this home.
     pub(crate) const CHOSEN: usize = 5;
 }
 
@@ -76,7 +76,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A layout; none if a number is zero or beyond its limit, or `entries` is no power of two.
+    /// A layout; `None` if a number is zero or beyond its limit, or `entries` is not a power of two.
     #[inline]
     pub const fn new(homes: usize, mask_words: usize, entries: usize) -> Option<Self> {
         let homes_fit = homes >= 1 && homes <= MAX_HOMES;
@@ -129,7 +129,7 @@ impl Layout {
         Self::home_at(self.homes) + home * self.mask_words
     }
 
-    /// The word, and by how much it is shifted.
+    /// The index of the word, and the shift within it.
     #[inline]
     pub(crate) const fn distance_at(self, from: usize, to: usize) -> (usize, u32) {
         let pair = from * self.homes + to;
@@ -155,28 +155,28 @@ impl Layout {
 pub enum State {
     /// It runs on its home's CPUs.
     Home,
-    /// Its home was busy and others were idle: it may run elsewhere for now.
+    /// Its home was busy and other homes were idle: it may run elsewhere for now.
     Out,
-    /// It has since chosen CPUs itself; nearq leaves it alone.
+    /// It has chosen CPUs itself since then; nearq leaves it alone.
     Own,
 }
 
 /// How a process got its home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// It chose the least loaded when a program was executed.
+    /// It chose the least loaded home when a program was executed.
     Exec,
-    /// It chose the least loaded when it was forked.
+    /// It chose the least loaded home when it was forked.
     Fork,
-    /// It was given the least loaded after it had used some CPU time.
+    /// It was given the least loaded home after it had used some CPU time.
     Used,
-    /// It was given one when it was started.
+    /// It was given a home when it was started.
     Given,
-    /// It has its parent's.
+    /// It has the home of its parent.
     Inherited,
 }
 
-/// Which process lives where: the first word of an entry, which is all that must change at once.
+/// A process and its home: the first word of an entry. Only this word must change at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The process, by its number in `/proc`.
@@ -190,7 +190,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// None for a free entry, and for a word that no entry is packed into.
+    /// `None` for a free entry, and for a word that is not a packed entry.
     #[inline]
     pub(crate) const fn of_word(word: u64) -> Option<Self> {
         let state = match word >> 56 {

@@ -1,7 +1,7 @@
-//! What a member does with the table: takes a home, gives it back.
+//! The operations of a member on the table: it takes a home, and gives it back.
 //!
-//! It runs in a program before its `main`, and in a child just forked. So it allocates nothing, does not panic, and ends after a
-//! bounded number of steps whatever the table holds.
+//! This code runs in a program before its `main`, and in a child just forked. So it allocates nothing, does not panic, and ends after a
+//! bounded number of steps whatever the table contains.
 
 use core::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use super::view::View;
 /// How often the choice is repeated because another process was faster.
 const TRIES: usize = 8;
 
-/// The result of asking for a home.
+/// A home that was taken, and its entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The index of the entry.
@@ -22,8 +22,8 @@ pub struct Claim {
     pub home: usize,
 }
 
-/// From now on the process `pid` has the least loaded home (of several, the nearest to `from`), or the one that is fixed for all; none
-/// if the table is full.
+/// Gives the process `pid` the least loaded home (of several, the nearest to `from`), or the home that is fixed for all; `None` if the
+/// table is full.
 ///
 /// `now` is the clock that also counts while the machine sleeps, in nanoseconds. An entry that the process already has is reused:
 /// a program that another one executes in its place gets a home again.
@@ -35,7 +35,7 @@ pub fn choose(view: &View<'_>, pid: u32, how: How, now: u64, from: Option<usize>
     }
 }
 
-/// Likewise, with the given home.
+/// The same with the given home.
 #[inline]
 pub fn settle_at(view: &View<'_>, pid: u32, how: How, now: u64, home: usize) -> Option<Claim> {
     if home >= view.layout().homes() {
@@ -71,7 +71,7 @@ fn settle(
                 break;
             }
             if let Some(before) = before {
-                // It moves out before it chooses another home, so that it does not avoid itself.
+                // The process leaves its home before it chooses another, so that it does not avoid its own load.
                 view.correct(before.home, -1);
             }
             let home = home(view);
@@ -97,7 +97,7 @@ fn settle(
     None
 }
 
-/// Chooses a home, and counts the choice there: of two that choose at once, the second sees the first.
+/// Chooses a home, and adds the choice to the count of that home: if two processes choose at once, the second sees the choice of the first.
 #[inline]
 fn count_in(view: &View<'_>, from: Option<usize>) -> usize {
     let pick = || {
@@ -120,7 +120,7 @@ fn count_in(view: &View<'_>, from: Option<usize>) -> usize {
     home
 }
 
-/// The process moves out, if the entry is still its own.
+/// The process leaves its home, if the entry is still its own.
 #[inline]
 pub fn release(view: &View<'_>, slot: usize, pid: u32) -> bool {
     let Some((word, since)) = view.slot(slot) else { return false };
@@ -140,14 +140,14 @@ pub fn release(view: &View<'_>, slot: usize, pid: u32) -> bool {
     false
 }
 
-/// The home whose mask has the CPU.
+/// The home whose mask contains the CPU.
 #[inline]
 pub fn home_of_cpu(view: &View<'_>, cpu: usize) -> Option<usize> {
     let (word, bit) = (cpu / 64, cpu % 64);
     (0..view.layout().homes()).find(|home| view.mask_word(*home, word) >> bit & 1 == 1)
 }
 
-/// Whether a mask consists of whole homes: at least one, and each either whole or not at all.
+/// Whether a mask consists of whole homes: it contains at least one home, and each home either completely or not at all.
 #[inline]
 pub fn is_of_whole_homes(view: &View<'_>, mask: &[u64]) -> bool {
     let layout = view.layout();
@@ -168,7 +168,7 @@ pub fn is_of_whole_homes(view: &View<'_>, mask: &[u64]) -> bool {
     any
 }
 
-/// Whether nearq may change from outside where a process may run.
+/// Whether nearq may change from outside on which CPUs a process may run.
 #[inline]
 pub fn may_be_moved(view: &View<'_>) -> bool {
     view.count(header::FLAGS) & MOVES != 0
@@ -195,17 +195,17 @@ pub fn is_mask_of(view: &View<'_>, home: usize, mask: &[u64]) -> bool {
 /// Events of members that nearq counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// It has the home of this index, and its CPUs.
+    /// The member has the home of this index, and its CPUs.
     Placed(usize),
-    /// The CPUs were refused; it lives nowhere.
+    /// The CPUs were refused; the member has no home.
     AffinityRefused,
-    /// The memory policy was refused; it has its CPUs.
+    /// The memory policy was refused; the member has the CPUs of its home.
     MemoryRefused,
-    /// It has CPUs of its own choice.
+    /// The member chose its CPUs itself.
     LeftAlone,
 }
 
-/// Counts it.
+/// Counts an event.
 #[inline]
 pub fn report(view: &View<'_>, event: Event) {
     view.count_up(match event {

@@ -9,13 +9,13 @@ use nearq_topology::CpuSet;
 use super::variable::{self, Inherited, TreeVariable};
 use crate::proc;
 
-/// Processes that start others faster than they can be undone are given up after this many rounds.
+/// The number of rounds after which undoing stops for processes that start others faster than changes to them can be undone.
 const MOST_ROUNDS: usize = 20;
 
 /// What a process's environment says about its tree, if it may be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Membership {
-    /// It is a member of this tree, and this is what it knows about the CPUs that it inherited.
+    /// The process is a member of this tree, and has this information about the CPUs that it inherited.
     Member(Inherited),
     /// Its environment names no tree, or another one.
     Nothing,
@@ -38,7 +38,7 @@ pub(crate) fn membership_of(process: u32, token: u64) -> Membership {
     }
 }
 
-/// The indices of the homes that a mask consists of; none if it does not consist of whole homes.
+/// The indices of the homes that a mask consists of; `None` if it does not consist of whole homes.
 pub(crate) fn homes_of(mask: &CpuSet, nodes: &Nodes) -> Option<Vec<usize>> {
     let homes: Vec<usize> = (0..nodes.len())
         .filter(|home| nodes.get(*home).cpus.intersection(mask) == nodes.get(*home).cpus)
@@ -46,8 +46,8 @@ pub(crate) fn homes_of(mask: &CpuSet, nodes: &Nodes) -> Option<Vec<usize>> {
     (!homes.is_empty() && nodes.cpus_of(&homes) == *mask).then_some(homes)
 }
 
-/// For the descendants of `root`, gives all threads that have the CPUs of some homes all CPUs of the tree again. Threads that chose
-/// their CPUs themselves are left alone. Returns how many could not be given theirs.
+/// For the descendants of `root`, gives all threads that have the CPUs of some homes all CPUs of the tree again. Threads that chose their
+/// CPUs themselves are left alone. Returns how many threads could not be given all CPUs.
 pub(crate) fn undo(root: u32, nodes: &Nodes, widest: &CpuSet, token: u64) -> usize {
     let mut refused = BTreeSet::new();
     for _ in 0..MOST_ROUNDS {
@@ -57,7 +57,7 @@ pub(crate) fn undo(root: u32, nodes: &Nodes, widest: &CpuSet, token: u64) -> usi
                 continue;
             }
             for thread in threads {
-                // One that has ended meanwhile has no mask.
+                // A thread that has ended meanwhile has no mask.
                 let Ok(mask) = Linux::affinity_of(thread) else { continue };
                 if mask == *widest || refused.contains(&thread) || homes_of(&mask, nodes).is_none()
                 {

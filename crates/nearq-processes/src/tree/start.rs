@@ -1,4 +1,4 @@
-//! How a tree is started, and what stands between the tree and its starter.
+//! Starts a tree, with two processes between the tree and its starter.
 //!
 //! ```text
 //! shell ──► nearq ──► nq/steward ──► the command ──► all that it starts
@@ -11,9 +11,9 @@
 //! descendants (subreapers), so that each knows the whole tree. When the supervisor is gone, the command ends by SIGTERM; when the
 //! first process is gone, the supervisor ends the command.
 //!
-//! **Terminal and signals.** The command is in the group of the first process, the supervisor in one of its own: what the terminal sends
-//! goes to the first process, which ignores it, and to the command. A signal from another process to the first is passed on to the
-//! command. When the command stops, so does the first process, by the same signal; that is what a shell waits for.
+//! **Terminal and signals.** The command is in the process group of the first process, and the supervisor is in a group of its own. Signals
+//! from the terminal go to the first process, which ignores them, and to the command. A signal from another process to the first is passed
+//! on to the command. When the command stops, so does the first process, by the same signal; that is what a shell waits for.
 //!
 //! **The end.** The first process ends when the command has ended and everything is undone. Processes that the command leaves
 //! behind continue without homes, with all CPUs; a preference for a node's memory stays until a program is executed.
@@ -58,7 +58,7 @@ pub enum Choose {
 }
 
 impl Choose {
-    /// The word for it.
+    /// The name of the choice.
     pub fn as_str(self) -> &'static str {
         match self {
             Choose::Exec => "exec",
@@ -77,13 +77,13 @@ pub struct Tree {
     pub widest: CpuSet,
     /// How homes are kept.
     pub weights: Weights,
-    /// When programs choose.
+    /// When programs choose their home.
     pub choose: Choose,
     /// The index of the one home of all programs, if they do not choose.
     pub fixed: Option<usize>,
     /// No process is let out of its home.
     pub strict: bool,
-    /// The library that programs are loaded with.
+    /// The library that is loaded into programs.
     pub library: PathBuf,
     /// The command and its arguments.
     pub command: Vec<OsString>,
@@ -92,14 +92,14 @@ pub struct Tree {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With this exit status.
+    /// It ended with this exit status.
     Exited(u8),
-    /// By this signal.
+    /// It was ended by this signal.
     Signalled(i32),
 }
 
 impl End {
-    /// Ends this process likewise.
+    /// Ends this process in the same way.
     pub fn follow(self) -> ! {
         match self {
             End::Exited(status) => process::exit(status.into()),
@@ -112,14 +112,14 @@ impl End {
 pub enum Error {
     /// There is no such command.
     NotFound(OsString),
-    /// It exists, but cannot be executed.
+    /// The command exists, but cannot be executed.
     NotExecutable(OsString, io::Error),
-    /// Something else that a tree needs is refused.
+    /// The system refuses something else that a tree needs.
     Refused(&'static str, io::Error),
 }
 
 impl Error {
-    /// The exit status that shells have for it.
+    /// The exit status that shells use for this error.
     pub fn exit_status(&self) -> u8 {
         match self {
             Error::NotFound(_) => 127,
@@ -159,7 +159,7 @@ impl std::error::Error for Error {}
 /// Runs the command unchanged: this process becomes the command.
 ///
 /// # Errors
-/// It cannot be executed.
+/// The command cannot be executed.
 pub fn become_command(command: &[OsString]) -> Error {
     let Some(name) = command.first() else { return Error::NotFound(OsString::new()) };
     let path = match find(name) {
@@ -180,14 +180,14 @@ fn find(name: &OsStr) -> Result<PathBuf, Error> {
             if file.is_dir() {
                 return Err(refused(io::ErrorKind::IsADirectory.into()));
             }
-            // The system says why when it is asked to execute it.
+            // The system gives the reason when it is asked to execute the file.
             Ok(file)
         }
         Found::NotExecutable(file) if file.is_file() => {
             Err(refused(io::ErrorKind::PermissionDenied.into()))
         }
         Found::Unreadable(error) => Err(refused(error)),
-        // Folders are no commands.
+        // A folder is not a command.
         Found::NotExecutable(_) | Found::Nothing => Err(Error::NotFound(name.to_owned())),
     }
 }
@@ -237,8 +237,8 @@ impl Message {
 }
 
 impl Tree {
-    /// Starts the command and waits until it has ended. `notice` says something on the way; `report` is called once at the end, in
-    /// a process other than this one, which then ends.
+    /// Starts the command and waits until it has ended. `notice` is called with notices for the user while the command runs; `report` is
+    /// called once at the end, in a process other than this one, which then ends.
     ///
     /// # Errors
     /// The command cannot be executed, or the system refuses what a tree needs. This process has more than one thread.
@@ -261,7 +261,7 @@ impl Tree {
             let going = panic::AssertUnwindSafe(|| {
                 keep(&self, &path, supervisor_end, &signals, before, notice, report);
             });
-            // The other process continues with what the caller has on its stack.
+            // The other process continues with the contents of the caller's stack.
             process::exit(i32::from(panic::catch_unwind(going).is_err()));
         }
         drop(supervisor_end);
@@ -306,8 +306,8 @@ struct Front {
 
 impl Front {
     fn wait(&mut self) -> Result<End, Failed> {
-        // The supervisor first reports that there is a command, or none. Until then signals, which are meant for the command, wait in
-        // their file.
+        // The supervisor first reports whether the command was started. Until then signals, which are meant for the command, wait in the
+        // signal descriptor.
         let mut running = self.listen();
         while running {
             let files = [self.socket.as_fd(), self.signals.as_fd()];
@@ -355,7 +355,7 @@ impl Front {
         }
     }
 
-    /// The command is now this process's child, because no process is between them.
+    /// The command is now a child of this process, because no process is between them any more.
     fn wait_without_supervisor(&self) -> End {
         let lost = End::Signalled(libc::SIGTERM);
         let Some((command, file)) = &self.command else { return lost };
@@ -381,7 +381,7 @@ fn keep(
 ) {
     system::name_self(SUPERVISOR);
     let mut send = |message: Message| {
-        // If the other end is closed, that is noticed below.
+        // A closed other end is noticed below.
         let _ = socket.write_all(&message.to_bytes());
     };
     let begun = system::adopt_orphans().and_then(|()| {
@@ -455,7 +455,7 @@ fn keep(
         if end.is_some() {
             break end;
         }
-        // The first process says nothing; the only event from it is that it is gone.
+        // The first process sends nothing; the only event from it is its end.
         if ready[1] && !is_alone {
             is_alone = true;
             if let Some(process) = &process {
@@ -474,7 +474,7 @@ fn keep(
     }
 }
 
-/// The command as the tree begins with it.
+/// The command with which the tree begins.
 fn command(tree: &Tree, path: &Path, table: &Table, before: SignalSet) -> Command {
     let mut command = Command::new(path);
     command.arg0(&tree.command[0]).args(&tree.command[1..]);
@@ -495,7 +495,7 @@ fn command(tree: &Tree, path: &Path, table: &Table, before: SignalSet) -> Comman
     command
 }
 
-/// The libraries that are preloaded already, and ours after them.
+/// The libraries that are preloaded already, followed by our library.
 fn preload(before: Option<OsString>, library: &Path) -> OsString {
     let Some(before) = before.filter(|before| !before.is_empty()) else {
         return library.into();

@@ -1,13 +1,13 @@
 //! The process that keeps the table of a tree: finds its members, removes those that have ended, keeps the others at home, and publishes
 //! the load of each node.
 //!
-//! A *member* is a process with an entry. A process that it has started is kept with it until that one executes a program and so
-//! gets an entry of its own. An entry is believed if the process lives, is not younger than the entry, and has this table in its
-//! environment; everything else that members write is numbers that can cause nothing worse than a bad choice.
+//! A *member* is a process with an entry. A process that a member has started is kept with the member until it executes a program and so
+//! gets an entry of its own. An entry is believed if the process is alive, is not younger than the entry, and has this table in its
+//! environment. Everything else that members write is numbers, which can cause nothing worse than a bad choice.
 //!
-//! Once a second all descendants are checked: a process without an entry whose parent no longer has one is given an entry, with the home
-//! that its CPUs belong to. If homes are chosen lazily, this is done more often: a process that has used [`ENOUGH`] CPU time gets the
-//! least loaded home.
+//! Once a second all descendants are checked: a process without an entry whose parent no longer has one is given an entry, with the home to
+//! which its CPUs belong. If homes are chosen lazily, descendants are checked more often, and a process that has used [`ENOUGH`] CPU time
+//! gets the least loaded home.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -32,15 +32,15 @@ const USUAL_PERIOD: Duration = Duration::from_millis(100);
 const ROUND: Duration = Duration::from_secs(1);
 /// The CPU time after which a process that chooses lazily gets a home: a process that ends earlier would not have gained from one.
 pub const ENOUGH: Duration = Duration::from_millis(50);
-/// This many descriptors are not for members.
+/// The number of descriptors that are kept free of members.
 const FOR_FILES: u64 = 64;
-/// The library's name, as `/proc/PID/maps` has it.
+/// The library's name, as it appears in `/proc/PID/maps`.
 const LIBRARY: &[u8] = b"libnearq_tree";
 
 /// What happened in a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// What members have counted.
+    /// The counts that members have made.
     pub counts: Counts,
     /// Processes that were given a home lazily.
     pub used: u64,
@@ -48,15 +48,15 @@ pub struct Summary {
     pub inherited: u64,
     /// How often a process was let out of its home.
     pub let_out: u64,
-    /// How often one was brought back.
+    /// How often a process was brought back.
     pub brought_home: u64,
     /// Programs without the library because they are statically linked.
     pub statically_linked: u64,
-    /// Programs without the library because they have more rights than their caller, or are another user's.
+    /// Programs without the library because they have more rights than their caller, or belong to another user.
     pub more_rights: u64,
     /// Entries of processes that did not have the table in their environment.
     pub strangers: u64,
-    /// For each home, CPU time of the processes that live there, as far as it was seen: on its CPUs, and elsewhere.
+    /// For each home, CPU time of the processes that live there, as far as it was measured: on the home's CPUs, and elsewhere.
     pub cpu_time: Vec<(Duration, Duration)>,
     /// Threads that could not be given all CPUs back at the end.
     pub still_narrow: usize,
@@ -69,12 +69,12 @@ struct Member {
     slot: usize,
     entry: Entry,
     since: u64,
-    /// Readable when it has ended. None if there are no more descriptors.
+    /// A descriptor that is readable when the process has ended. `None` if there are no more descriptors.
     process: Option<OwnedFd>,
 }
 
 impl Member {
-    /// Reports to the node affine scheduler of the whole machine, if it is loaded, where the process is at home.
+    /// Reports the home of the process to the node affine scheduler of the whole machine, if that is loaded.
     fn send_home_hint(&self, node: Option<usize>) {
         // Without a descriptor it is not known whether the number is still its own.
         let lives = |process: &OwnedFd| {
@@ -86,7 +86,7 @@ impl Member {
     }
 }
 
-/// What the starter of a tree may change.
+/// The settings that the starter of a tree may change.
 #[derive(Clone, Debug)]
 pub(crate) struct TreeOptions {
     pub(crate) strict: bool,
@@ -103,7 +103,7 @@ pub(crate) struct Supervisor<'a> {
     /// Descriptors of members are below this number, so that some are left for reading files.
     descriptors: u64,
     next_full_check: Instant,
-    /// Processes that were seen in the last round, by number and start, and whether it is known what they are.
+    /// Processes that were seen in the last round, by number and start, and whether they have been identified.
     seen: BTreeMap<(u32, u64), bool>,
     /// Processes that seem not to have the table in their environment, by number and time of their entry.
     doubted: BTreeSet<(u32, u64)>,
@@ -139,7 +139,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Checks, keeps, publishes. Returns how long until the next time.
+    /// Checks members, keeps them at home, and publishes loads. Returns the time until the next call.
     pub(crate) fn step(&mut self) -> Duration {
         self.take_out();
         self.take_in();
@@ -164,7 +164,7 @@ impl<'a> Supervisor<'a> {
         self.rebalancer.period().unwrap_or(USUAL_PERIOD)
     }
 
-    /// Reports each text once.
+    /// Gives each notice once.
     fn report_once(&mut self, text: &'static str) {
         if self.reported.insert(text) {
             (self.notice)(text);
@@ -212,7 +212,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles entries that are new, or of a process that has a home again; and members whose entry is gone.
+    /// Handles new entries, entries of processes that have a home again, and members whose entry is gone.
     fn take_in(&mut self) {
         let mut latest: BTreeMap<u32, (usize, Entry, u64)> = BTreeMap::new();
         let mut doubles = Vec::new();
@@ -233,7 +233,7 @@ impl<'a> Supervisor<'a> {
         let gone: Vec<u32> =
             self.members.keys().copied().filter(|pid| !latest.contains_key(pid)).collect();
         for pid in gone {
-            // It may live on without a home.
+            // The process may continue without a home.
             self.members[&pid].send_home_hint(None);
             self.forget(pid);
         }
@@ -250,7 +250,7 @@ impl<'a> Supervisor<'a> {
 
     /// Believes an entry, or removes it.
     fn add(&mut self, slot: usize, entry: Entry, since: u64) {
-        // Opened first, so that the rest is about this very process.
+        // The descriptor is opened first, so that all further steps are about this very process.
         let process = system::open_process(entry.pid).ok();
         let process = process.filter(|process| (process.as_raw_fd() as u64) < self.descriptors);
         let begun = started(entry.pid);
@@ -260,12 +260,12 @@ impl<'a> Supervisor<'a> {
             member::release(&self.table.view(), slot, entry.pid);
             return;
         }
-        // If its environment may not be read, its end can be seen, but it cannot be changed.
+        // If the environment of a process may not be read, its end can be seen, but it cannot be changed.
         let chose_itself = matches!(entry.how, How::Exec | How::Fork);
         if chose_itself
             && relatives::membership_of(entry.pid, self.table.token()) == Membership::Nothing
         {
-            // One that is about to end has only a part of its environment: it is checked twice.
+            // A process that is about to end has only a part of its environment, so it is checked twice.
             if !self.doubted.insert((entry.pid, since)) {
                 self.summary.strangers += 1;
                 member::release(&self.table.view(), slot, entry.pid);
@@ -307,7 +307,7 @@ impl<'a> Supervisor<'a> {
         if let Some(node) = hint {
             member.send_home_hint(node);
         }
-        // It may be another program by now, which has its own.
+        // The process may have executed another program by now, which has its own entry.
         if self.table.set_state(member.slot, member.entry, state) {
             member.entry.state = state;
         }
@@ -343,10 +343,10 @@ impl<'a> Supervisor<'a> {
         self.doubted.clear();
     }
 
-    /// Whether a process without an entry could have one; says so once if not.
+    /// Whether a process without an entry could have one; gives a notice, once, if not.
     fn check_program(&mut self, pid: u32) -> bool {
         let why = match proc::read_bytes(format!("/proc/{pid}/maps"), proc::LONGEST_MAPS) {
-            // A program that is about to end has none.
+            // A program that is about to end has no mappings.
             Ok(maps) if maps.is_empty() => return false,
             Ok(maps) if contains(&maps, LIBRARY) => return true,
             Ok(_) if relatives::membership_of(pid, self.table.token()) == Membership::Nothing => {
@@ -413,7 +413,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The tree is on its own from now on: changes to its processes are undone.
+    /// Gives up the tree: changes to its processes are undone.
     pub(crate) fn end(mut self) -> Summary {
         for pid in self.members.keys().copied().collect::<Vec<_>>() {
             self.members[&pid].send_home_hint(None);
@@ -421,7 +421,7 @@ impl<'a> Supervisor<'a> {
         }
         self.summary.counts = self.table.counts();
         let (nodes, token) = (self.rebalancer.nodes().clone(), self.table.token());
-        // First the table goes, so that no process chooses a home while others lose theirs.
+        // The table is closed first, so that no process chooses a home while others lose theirs.
         drop(self.table);
         self.summary.still_narrow =
             relatives::undo(std::process::id(), &nodes, &self.widest, token);
@@ -433,7 +433,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// When a process that lives was started, in nanoseconds of the table's clock.
+/// When a live process was started, in nanoseconds of the table's clock.
 fn started(pid: u32) -> Option<u64> {
     let stat = proc::stat(pid).filter(|stat| !stat.has_ended())?;
     Some(stat.started.saturating_mul(TICK.as_nanos() as u64))

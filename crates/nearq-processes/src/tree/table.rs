@@ -1,7 +1,7 @@
 //! nearq's side of a table: made in memory that has no name anywhere, read, and corrected.
 //!
-//! The file is a `memfd` of which nearq has the only descriptor; members find it as `/proc/PID/fd/N` and keep a mapping. So it is gone
-//! when nearq and the last member are. Its length is sealed: no process can take away what others have mapped.
+//! The file is a `memfd` of which nearq has the only descriptor; members find it as `/proc/PID/fd/N` and keep a mapping. So it no longer
+//! exists when nearq and the last member have ended. Its length is sealed, so that no process can truncate a part that others have mapped.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -27,10 +27,10 @@ use super::view::View;
 use super::{member, variable};
 
 const NAME: &CStr = c"nearq-tree";
-/// A distance of 255 is the firmware's word for "not to be reached".
+/// With a distance of 255 the firmware says that a node cannot be reached.
 const FARTHEST: u32 = 254;
 
-/// A file of words, mapped while this lives.
+/// A file of words, mapped as long as this value lives.
 #[derive(Debug)]
 struct Mapping {
     address: NonNull<AtomicU64>,
@@ -46,7 +46,7 @@ impl Mapping {
     fn of(file: &File, words: usize) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let length = words * size_of::<AtomicU64>();
-        // SAFETY: a new mapping, where the system wants it.
+        // SAFETY: a new mapping, at an address that the system chooses.
         let address =
             unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, file, 0)? };
         let address = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -54,8 +54,8 @@ impl Mapping {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: validity: mapped, page-aligned and of that length as long as `self` lives; the length of the file is sealed.
-        // Aliasing: others write it too, so all of it is atomic.
+        // SAFETY: validity: mapped, page-aligned and of that length as long as `self` lives; the length of the file is sealed. Aliasing:
+        // other processes write it too, so all of it is atomic.
         unsafe { slice::from_raw_parts(self.address.as_ptr(), self.words) }
     }
 }
@@ -68,14 +68,14 @@ impl Drop for Mapping {
     }
 }
 
-/// What members have counted.
+/// The counts that members have made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// How often each home was chosen, at exec or at fork.
     pub chosen: Vec<u64>,
-    /// Processes that found no free entry, and live nowhere.
+    /// Processes that found no free entry, and have no home.
     pub full: u64,
-    /// Processes whose CPUs were refused, and live nowhere.
+    /// Processes whose CPUs were refused, and have no home.
     pub affinity_refused: u64,
     /// Processes whose memory policy was refused; they have their CPUs.
     pub memory_refused: u64,
@@ -107,19 +107,19 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table for these homes. `widest` is the set of CPUs that the tree may have at most; with `sets_memory` members take their
+    /// Makes a table for these homes. `widest` is the set of CPUs that the tree may have at most; with `sets_memory` members take their
     /// memory from their home's node.
     ///
     /// # Errors
-    /// The system refuses memory or a file for it, or there are more than [`MAX_HOMES`] homes.
+    /// The system refuses memory or a file for the table, or there are more than [`MAX_HOMES`] homes.
     pub fn create(nodes: &Nodes, widest: &CpuSet, sets_memory: bool) -> io::Result<Self> {
         Self::with_entries(nodes, widest, sets_memory, USUAL_ENTRIES)
     }
 
-    /// Likewise, with space for that many processes: a power of two.
+    /// The same with space for that many processes: a power of two.
     ///
     /// # Errors
-    /// As [`create`](Self::create); or `entries` is no power of two or more than [`super::MAX_ENTRIES`].
+    /// The same as of [`create`](Self::create); or `entries` is not a power of two, or is more than [`super::MAX_ENTRIES`].
     pub fn with_entries(
         nodes: &Nodes,
         widest: &CpuSet,
@@ -159,10 +159,10 @@ impl Table {
         Ok(Table { file: file.into(), mapping, layout, token })
     }
 
-    /// From now on all members have this home, and choose none.
+    /// Makes this the home of all members from now on: they do not choose.
     ///
     /// # Panics
-    /// If there is no such home.
+    /// If the home does not exist.
     #[must_use]
     pub fn with_fixed(self, home: usize) -> Self {
         assert!(home < self.layout.homes());
@@ -170,8 +170,8 @@ impl Table {
         self
     }
 
-    /// From now on, where a process may run can be changed from outside, so the processes that it starts may inherit CPUs of homes that
-    /// neither of them chose.
+    /// Notes that from now on the CPUs of a process can be changed from outside, so the processes that it starts may inherit CPUs of homes
+    /// that neither of them chose.
     #[must_use]
     pub fn with_moves(self) -> Self {
         let view = self.view();
@@ -185,7 +185,7 @@ impl Table {
         variable::value(std::process::id(), descriptor, self.token, widest.as_words())
     }
 
-    /// What members repeat in their environment.
+    /// The token that members repeat in their environment.
     pub fn token(&self) -> u64 {
         self.token
     }
@@ -195,12 +195,12 @@ impl Table {
         self.mapping.words()
     }
 
-    /// The table for reading. Its layout is the one that it was made with, whatever a member has written over it since.
+    /// The table for reading. Its layout is the one with which it was made, whatever members have overwritten since then.
     pub fn view(&self) -> View<'_> {
         View::known(self.mapping.words(), self.layout)
     }
 
-    /// From now on the process has that home; false if the table is full. `pid` is its number here.
+    /// Gives a process that home; returns false if the table is full. `pid` is its number in this PID namespace.
     pub fn claim_for(&self, pid: u32, home: usize) -> bool {
         self.claim(pid, home, How::Given)
     }
@@ -209,7 +209,7 @@ impl Table {
         member::settle_at(&self.view(), pid, how, now(), home).is_some()
     }
 
-    /// The process has no home any more; false if it had none.
+    /// Removes the home of a process; returns false if it had none.
     pub fn release(&self, pid: u32) -> bool {
         let view = self.view();
         let mut any = false;
@@ -223,7 +223,7 @@ impl Table {
         any
     }
 
-    /// Notes how a process relates to its home; false if it has none.
+    /// Notes how a process relates to its home; returns false if it has none.
     pub fn note(&self, pid: u32, state: State) -> bool {
         let entry = member::entry_of(&self.view(), pid);
         entry.is_some_and(|(slot, entry)| self.set_state(slot, entry, state))
@@ -234,8 +234,8 @@ impl Table {
         self.view().replace(slot, seen, Entry { state, ..seen })
     }
 
-    /// Publishes the load of each home, so that members choose by it: the running work of tasks that are not at home there.
-    /// Counts again how many homes are assigned, because members may have died while they counted.
+    /// Publishes the load of each home, so that members choose by it: the running work of tasks that are not at home there. Also counts
+    /// again how many homes are assigned, because members may have died while they counted.
     pub fn publish(&self, loads: &[Load]) {
         let view = self.view();
         let before: Vec<u32> = (0..self.layout.homes()).map(|home| view.given(home)).collect();
@@ -246,7 +246,7 @@ impl Table {
         for (index, load) in loads.iter().enumerate().take(self.layout.homes()) {
             view.set_home_word(index, home::OTHERS, load.others.into());
         }
-        // What members count meanwhile is added to, not written over.
+        // The recount is added to what members count meanwhile, so their changes are not overwritten.
         for (index, found) in found.into_iter().enumerate() {
             let by = found - i64::from(before[index]);
             if by != 0 {
@@ -255,7 +255,7 @@ impl Table {
         }
     }
 
-    /// What members have counted.
+    /// The counts that members have made.
     pub fn counts(&self) -> Counts {
         let view = self.view();
         Counts {
@@ -268,17 +268,17 @@ impl Table {
     }
 }
 
-/// A copy of another process's table, as it was when it was read.
+/// A copy of another process's table, as of the time when it was read.
 #[derive(Debug)]
 pub struct TableCopy {
     words: Box<[AtomicU64]>,
 }
 
 impl TableCopy {
-    /// The table that is open there (`/proc/PID/fd/N`), if it is one and may be read.
+    /// The table that is open at the path (`/proc/PID/fd/N`), if the file is a table and may be read.
     ///
-    /// Any process may give a pipe or a device the name of a table. So it is checked before it is opened, and opened for reading only if
-    /// it is a file in memory, as a table is. It is copied, never mapped.
+    /// Any process may give a pipe or a device the name of a table. So a file is checked before it is opened, and is opened for reading
+    /// only if it is a file in memory, as a table is. The table is copied, never mapped.
     pub fn of(path: &Path) -> Option<Self> {
         let found =
             File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?);
@@ -328,7 +328,7 @@ fn sealed_file(length: usize) -> io::Result<File> {
 
 fn random() -> io::Result<u64> {
     let mut bytes = [0_u8; 8];
-    // So few bytes come all at once.
+    // So few bytes are read in one call.
     rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(u64::from_le_bytes(bytes))
 }
@@ -388,7 +388,7 @@ mod tests {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 
-        // A terminal whose other side notices if it is opened and closed.
+        // A terminal whose other side notices if the terminal is opened and closed.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let other_side = openpt(flags).unwrap();
         unlockpt(&other_side).unwrap();
@@ -420,7 +420,7 @@ mod tests {
         assert!(TableCopy::of(&path(&unsealed)).is_none());
         rustix::fs::fcntl_add_seals(&unsealed, SEALS).unwrap();
         assert!(TableCopy::of(&path(&unsealed)).is_some());
-        // Terabytes of nothing behind it.
+        // The file is extended to terabytes without contents.
         let huge = open();
         huge.write_all_at(&bytes, 0).unwrap();
         huge.set_len(1 << 40).unwrap();

@@ -115,7 +115,7 @@ fn garbage_in_the_table_does_no_harm() {
             };
             words[random.usize(0..words.len())].store(word, Ordering::Relaxed);
         }
-        // nearq goes by what it knows, members by what they read.
+        // nearq uses the layout that it knows, members the layout that they read.
         for view in [Some(table.view()), View::of(words, None)].into_iter().flatten() {
             for pid in 1..40 {
                 if let Some(claim) = member::choose(&view, pid, How::Exec, 1, Some(pid as usize)) {
@@ -156,7 +156,7 @@ fn members_can_die_at_any_step() {
     let mut random = fastrand::Rng::with_seed(7);
     let mut children: Vec<i32> = Vec::new();
     for number in 0..60 {
-        // SAFETY: the child makes no call but those below, none of which takes a lock or allocates.
+        // SAFETY: the child makes only the calls below, none of which takes a lock or allocates.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // If this test fails, the process ends with it.

@@ -11,9 +11,9 @@
 //! └ the version of this text
 //! ```
 //!
-//! The last letter and the mask are of fixed width and are overwritten in place, in the environment that the program will pass
-//! on. So a program knows whether a mask that it inherited was a home, even through forks and shells that have no entry in the
-//! table, and even when the table is gone. Nothing here allocates or panics.
+//! The last letter and the mask have a fixed width and are overwritten in place, in the environment that the program will pass on. So a
+//! program knows whether a mask that it inherited was that of a home, even through forks and shells that have no entry in the table, and
+//! even when the table is gone. Nothing here allocates or panics.
 
 use super::layout::MAX_MASK_WORDS;
 
@@ -29,11 +29,11 @@ pub type Mask = [u64; MAX_MASK_WORDS];
 /// What is known about the CPUs that a program inherits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inherited {
-    /// They have not been narrowed.
+    /// The CPUs have not been narrowed.
     Nothing,
-    /// A home's.
+    /// The CPUs are those of a home.
     Home,
-    /// Some program's own choice.
+    /// The CPUs are a program's own choice.
     Own,
 }
 
@@ -55,7 +55,7 @@ pub struct TreeVariable<'a> {
     pub supervisor: u32,
     /// Its descriptor of the table.
     pub descriptor: u32,
-    /// What the table repeats.
+    /// The token, which the table repeats.
     pub token: u64,
     /// What is known about the inherited CPUs.
     pub inherited: Inherited,
@@ -64,7 +64,7 @@ pub struct TreeVariable<'a> {
 }
 
 impl<'a> TreeVariable<'a> {
-    /// None if the text is not such a value.
+    /// `None` if the text is not such a value.
     #[inline]
     pub fn of(value: &'a [u8]) -> Option<Self> {
         let mut parts = value.split(|byte| *byte == b':');
@@ -115,8 +115,8 @@ fn digits_of(mask: &[u64]) -> usize {
     last * 16 + (64 - word.leading_zeros() as usize).div_ceil(4).max(1)
 }
 
-/// Writes into the value what is known about the CPUs from now on; `narrow` only if it is a home's. Returns false and changes nothing
-/// if it is not such a value or the mask does not fit.
+/// Writes into the value what is known about the CPUs from now on; `narrow` only for the CPUs of a home. Returns false and changes nothing
+/// if the text is not such a value or the mask does not fit.
 #[inline]
 pub fn rewrite(value: &mut [u8], inherited: Inherited, narrow: &[u64]) -> bool {
     let Some(parsed) = TreeVariable::of(value) else { return false };

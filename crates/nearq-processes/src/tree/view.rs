@@ -1,8 +1,8 @@
-//! The table as a slice of words: everything that is read and counted, for nearq and for members alike.
+//! The table as a slice of words: all operations that read and count, for nearq and for members alike.
 //!
-//! Nothing here trusts what it reads: places come from the layout, which is checked against the slice once, numbers that are read
-//! are bounded before they are used, and an entry with a home that does not exist is ignored. Nothing allocates and nothing
-//! panics: this also runs in a program before its `main`.
+//! Nothing here trusts the contents of the table. Positions come from the layout, which is checked against the slice once. Numbers that are
+//! read are bounded before they are used, and an entry with a home that does not exist is ignored. Nothing allocates and nothing panics:
+//! this also runs in a program before its `main`.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A table, if it is valid: with that token, if one is expected, and as long as it says.
+    /// A table, if it is valid: it has the expected token, if one is given, and the length that its header gives.
     #[inline]
     pub fn of(words: &'a [AtomicU64], token: Option<u64>) -> Option<Self> {
         // Relaxed: written before the table is known to any other process.
@@ -39,7 +39,7 @@ impl<'a> View<'a> {
         Some(view)
     }
 
-    /// A table whose layout is known otherwise. There must be as many words as it needs.
+    /// A table whose layout is already known. There must be as many words as the layout needs.
     pub(crate) fn known(words: &'a [AtomicU64], layout: Layout) -> Self {
         Self { words, layout }
     }
@@ -105,11 +105,11 @@ impl<'a> View<'a> {
     #[inline]
     pub fn given(&self, home: usize) -> u32 {
         let given = self.home_word(home, home::GIVEN);
-        // It is below zero for a moment when an entry that was not counted goes.
+        // The count is below zero for a moment when an entry that was not counted is removed.
         if given > MOST_TASKS { 0 } else { given as u32 }
     }
 
-    /// One more lives there, if it is still as many as were seen.
+    /// Adds one process to a home, if the count is still the one that was seen.
     #[inline]
     pub(crate) fn give(&self, home: usize, seen: u32) -> bool {
         let word = self.words.get(Layout::home_at(home) + home::GIVEN);
@@ -128,7 +128,7 @@ impl<'a> View<'a> {
                 .is_ok()
     }
 
-    /// That many more, or fewer, live there.
+    /// Adds that many processes to a home, or removes them.
     #[inline]
     pub(crate) fn correct(&self, home: usize, by: i64) {
         if home < self.layout.homes() {
@@ -157,7 +157,7 @@ impl<'a> View<'a> {
         u64::from(self.given(home)) * 1000 + others
     }
 
-    /// What a home's CPUs can do together, in thousandths of one.
+    /// The capacity of a home's CPUs together, in thousandths of a CPU.
     #[inline]
     pub fn capacity(&self, home: usize) -> u32 {
         self.home_word(home, home::CAPACITY).clamp(1, 1 << 26) as u32
@@ -175,7 +175,7 @@ impl<'a> View<'a> {
         self.home_word(home, home::ID) as u32
     }
 
-    /// The distance between two homes; 10 is none.
+    /// The distance between two homes; 10 is the distance of a home to itself.
     #[inline]
     pub fn distance(&self, from: usize, to: usize) -> u32 {
         let (word, shift) = self.layout.distance_at(from, to);
@@ -206,8 +206,8 @@ impl<'a> View<'a> {
         Some((self.words.get(at)?, self.words.get(at + 1)?))
     }
 
-    /// An entry, and since when its process lives there, in nanoseconds of the clock that also counts while the machine
-    /// sleeps; 0 while it is being written.
+    /// An entry, and the time since when its process has that home, in nanoseconds of the clock that also counts while the machine sleeps;
+    /// 0 while it is being written.
     #[inline]
     pub fn entry(&self, entry: usize) -> Option<(Entry, u64)> {
         let (word, since) = self.slot(entry)?;
@@ -216,7 +216,7 @@ impl<'a> View<'a> {
         (found.home < self.layout.homes()).then(|| (found, since.load(Ordering::Relaxed)))
     }
 
-    /// Changes an entry, if it is still as it was read.
+    /// Changes an entry, if it has not changed since it was read.
     pub(crate) fn replace(&self, entry: usize, seen: Entry, new: Entry) -> bool {
         let Some((word, _)) = self.slot(entry) else { return false };
         // Relaxed: the word is complete in itself, and its time stays.

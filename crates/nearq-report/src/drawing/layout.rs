@@ -15,7 +15,7 @@ pub(super) const LABEL_HEIGHT: f64 = 18.0;
 /// Width of a character of a label, a little more than that of most.
 pub(super) const CHARACTER: f64 = 7.0;
 
-/// A picture is about this many times as wide as high.
+/// The ratio of a picture's width to its height, approximately.
 const ASPECT: f64 = 1.7;
 
 /// What a box shows.

@@ -20,12 +20,12 @@ pub use text::text;
 
 use nearq_topology::{AffinityScope, DEFAULT_SHARD_SIZE, Limits, Topology};
 
-/// What to show.
+/// The machine and the options of a drawing.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The machine.
     pub topology: &'a Topology,
-    /// What the process may use of it; `None` for a machine that is not this one.
+    /// The limits of the process on the machine; `None` for a machine other than this one.
     pub limits: Option<&'a Limits>,
     /// The scope whose pods the picture colours. Text shows those of every scope.
     pub scope: AffinityScope,

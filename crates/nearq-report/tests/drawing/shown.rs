@@ -1,4 +1,4 @@
-//! What must hold for the text and the picture of every machine, for the fuzzer and for the tests beside it.
+//! Properties that must hold for the text and the picture of every machine, for the fuzzer and for the tests beside it.
 
 use nearq_report::drawing::{self, View};
 use nearq_topology::Topology;

@@ -31,7 +31,7 @@ impl Marked {
         Marked { front, mark }
     }
 
-    /// Those of that name.
+    /// The processes of that name.
     fn named(&self, wanted: &str) -> Vec<u32> {
         let all = with_variable(MARK, &self.mark).into_iter();
         all.filter(|pid| cpus(*pid).is_some() && name(*pid).as_deref() == Some(wanted)).collect()
@@ -42,7 +42,7 @@ impl Marked {
         until("a tree has a supervisor", || self.named(SUPERVISOR).first().copied())
     }
 
-    /// Waits until that many sleep at home.
+    /// Waits until that many processes sleep at home.
     fn sleepers(&self, count: usize) -> Vec<u32> {
         until("programs sleep at home", || {
             let found = self.named("sleep");
@@ -67,7 +67,7 @@ impl Drop for Marked {
     }
 }
 
-/// Whether they live, with all CPUs.
+/// Whether the processes are alive, with all CPUs.
 fn are_free(pids: &[u32]) {
     let begin = std::time::Instant::now();
     while !pids.iter().all(|pid| cpus(*pid).is_some_and(|cpus| cpus.len() == own_cpus())) {
@@ -84,7 +84,7 @@ fn are_free(pids: &[u32]) {
     }
 }
 
-/// The command waits for two that sleep, one of them with threads of a group of its own.
+/// The command waits for its sleeping processes: one of them is in a session of its own, another is the child of a further shell.
 const SLEEPS: &str = "sleep 1000 & setsid sleep 1000 & sh -c 'sleep 1000 & wait' & wait";
 
 #[test]
@@ -199,9 +199,8 @@ fn killed_members_are_removed() {
     let tree = Marked::start("members", &[], script);
     let supervisor = tree.supervisor();
     until("it has a table", || table(supervisor));
-    // They execute one program after the other meanwhile, so some die with a home just taken or just given
-    // back. The command sleeps once it has begun all of them; then there are more shells only while a loop
-    // forks.
+    // Meanwhile the processes execute one program after the other, so some die with a home just taken or just given back. The command
+    // sleeps once it has started all of them; after that there are more shells only while a loop forks.
     let mut loops = until("forty loops and the command run", || {
         tree.named("sleep").first()?;
         Some(tree.named("sh")).filter(|loops| loops.len() == 41)

@@ -1,4 +1,4 @@
-//! The terminal works as without a tree: interrupting, stopping and continuing, and reading.
+//! Tests that the terminal works as without a tree: interrupting, stopping and continuing, and reading.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 use std::fs::File;
@@ -18,7 +18,7 @@ struct Terminal {
     shell: Child,
     keys: File,
     shown: Receiver<Vec<u8>>,
-    /// What was shown and has not been waited for yet.
+    /// The text that was shown and has not been waited for yet.
     rest: String,
 }
 

@@ -16,7 +16,7 @@ fn text(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// What a shell prints to say which CPUs it may use.
+/// A shell's command that prints which CPUs it may use.
 const CPUS: &str = "grep Cpus_allowed_list: /proc/self/status";
 
 /// The CPU lists that were printed.
@@ -49,7 +49,7 @@ fn programs_spread_over_homes_with_their_memory() {
     }
     let summary = folder("spread").join("summary");
     let option = format!("summary={}", summary.display());
-    // So many that other work on this machine does not make one home the better for all.
+    // There are so many that other work on this machine does not make one home the best for all.
     let script = "i=0; while [ $i -lt 40 ]; do sh -c 'grep Cpus_allowed_list: /proc/self/status; \
                   grep -m1 -o prefer:0 /proc/self/numa_maps; sleep 1' & i=$((i+1)); done; wait";
     let output = shell(&[&option], script).output().unwrap();
@@ -132,7 +132,7 @@ fn small_programs_choose_no_home_in_lazy_mode() {
     let output = shell(&[&option, "choose=lazy"], &small).output().unwrap();
     assert!(lists(&text(&output).0).iter().all(|list| list.len() == own_cpus()));
     assert_eq!(figure(&summary, "used"), 0);
-    // Repeated until it has got one.
+    // Repeated until the process has got a home.
     let large = format!(
         "while [ $({CPUS} | tr -d '\\n' | cut -f2 | wc -c) -lt 0 ]; do :; done; \
          while :; do for i in 1 2 3 4 5 6 7 8 9; do :; done; \
@@ -167,7 +167,7 @@ fn statically_linked_programs_are_left_out_with_one_notice() {
     let Some(program) = compile(&folder, "waits", source, &["-static"]) else { return };
     let summary = folder.join("summary");
     let option = format!("summary={}", summary.display());
-    // They end when the fifo is closed, long enough to be seen.
+    // The processes end when the fifo is closed, and so live long enough to be seen.
     let script = format!("(sleep 3.5 | {0}) & (sleep 3.5 | {0}) & wait", program.display());
     let output = shell(&[&option], &script).output().unwrap();
     let (_, complained) = text(&output);
@@ -199,7 +199,7 @@ fn privileged_programs_are_left_out() {
     if printed.contains("\ntold") || printed.starts_with("told") {
         skipped("a set-user-ID program", "the folder is mounted nosuid", "build elsewhere");
     }
-    // The shell, and no other process.
+    // Only the shell, and no other process.
     assert!(chosen(&summary).iter().sum::<u64>() <= 2);
 }
 

@@ -73,7 +73,7 @@ fn counts<'a>(row: &Row) -> Vec<Cells<'a>> {
         Some((name, [format::rate(rate?), format::count(total?)]))
     });
     let mut lines: Vec<_> = counts.collect();
-    // After the counts that every queue has.
+    // This follows the counts that every queue has.
     lines.insert(3, ("CPU time", cpu));
     lines.into_iter().map(|(name, numbers)| paint::row(&format!(" {name}"), numbers)).collect()
 }
@@ -139,15 +139,15 @@ fn graph((name, values, written): Graph<'_>, paint: &Paint, area: Rect, buffer: 
     paint.graph(values, graph, buffer);
 }
 
-/// A pool of the queue, as far as it is known.
+/// What is known about a pool of the queue.
 pub(super) struct QueuePool<'a> {
     /// Its number.
     number: u64,
-    /// How many CPUs' items go there.
+    /// The number of CPUs whose items go to this pool.
     sources: usize,
-    /// Its part of the last dump.
+    /// The pool's part of the last dump.
     dump: Option<&'a PoolDump>,
-    /// Its part of the last sample; if missing, nothing happened there.
+    /// The pool's part of the last sample; `None` if nothing happened in the pool.
     pod: Option<&'a Pod>,
 }
 
@@ -175,12 +175,12 @@ pub(super) fn pools(state: &State) -> Vec<QueuePool<'_>> {
 /// The headings of the pools, and their widths.
 const HEADINGS: [&str; 10] =
     ["POOL", "NICE", "WORKERS", "IDLE", "READY", "ITEMS/S", "CPU%", "FROM", "  BUSY", "CPUS"];
-/// See [`HEADINGS`]. The last one gets the remaining width.
+/// See [`HEADINGS`]. The last column gets the remaining width.
 const WIDTHS: [u16; 9] = [5, 5, 8, 5, 6, 8, 7, 6, BUSY.1 + 3];
 /// The position and the length of the bar that shows how busy a pool is.
 const BUSY: (u16, u16) = (52, 8);
 
-/// The pools, with everything that happens there, for all queues.
+/// Draws the pools. The values count the work of all queues in each pool.
 fn list(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
     let cells = |numbers: [String; 8], texts: [&str; 2]| -> Cells<'_> {
         let number = |number: &String| paint::text(number, Style::new()).right_aligned();

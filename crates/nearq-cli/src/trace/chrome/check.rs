@@ -1,5 +1,5 @@
-//! Checks the rules of the Trace Event Format, and one more of Perfetto: slices of a track must nest. Used by unit tests and by tests of
-//! the built command.
+//! Checks a file against the rules of the Trace Event Format and one more rule of Perfetto: slices of a track must nest. Used by unit tests
+//! and by tests of the built command.
 
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};

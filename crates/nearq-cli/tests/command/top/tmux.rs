@@ -29,7 +29,7 @@ impl Tmux {
             ["new-session", "-d", "-x", &columns, "-y", &lines, "/bin/sh", "-c", script];
         let mut command = tmux.command();
         command.args(["-f", &configuration]).args(arguments);
-        // UTF-8 here, whatever runs the tests.
+        // The locale is UTF-8, whatever the locale of the tests is.
         command.env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR").env_remove("TMUX");
         done(&command.output().unwrap());
         tmux
@@ -76,7 +76,7 @@ impl Tmux {
 
 impl Drop for Tmux {
     fn drop(&mut self) {
-        // It may have ended.
+        // The server may have ended.
         let _ = self.command().arg("kill-server").output();
     }
 }
@@ -86,7 +86,7 @@ fn done(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Asks until there is an answer, and gives up after a while.
+/// Calls a function until it returns a result, and gives up after a while.
 pub(crate) fn wait_for<T>(what: impl Fn() -> Option<T>) -> Option<T> {
     let begin = Instant::now();
     loop {

@@ -32,9 +32,9 @@ pub(super) struct Limit {
 
 /// Why a job does not run.
 enum NotStarted {
-    /// It can be tried again.
+    /// The start can be tried again.
     Limited(Limit),
-    /// It counts as failed, with this exit status.
+    /// The job counts as failed, with this exit status.
     Failed(u8, String),
 }
 
@@ -57,7 +57,7 @@ impl Engine<'_> {
         let started_at = SystemTime::now();
         let started = Instant::now();
         let spawned = self.spawn(&words, home, pipes.as_ref());
-        // Now only the job has them.
+        // Now only the job has these descriptors.
         drop(pipes);
         let mut job = Running {
             number,
@@ -179,7 +179,7 @@ impl Limit {
     }
 }
 
-/// The error, with the name of the limit that it comes from.
+/// The error, with the name of the limit that caused it.
 pub(super) fn named(error: &io::Error) -> String {
     let limit = match error.raw_os_error() {
         Some(libc::EMFILE) => {
@@ -193,7 +193,7 @@ pub(super) fn named(error: &io::Error) -> String {
     format!("{error}{limit}")
 }
 
-/// What jobs find in their environment: the caller's, and the mark of this run.
+/// The environment of jobs: the caller's environment, and the mark of this run.
 pub(super) fn environment(value: &str) -> Vec<CString> {
     let entry = |name: &[u8], value: &[u8]| CString::new([name, b"=", value].concat()).ok();
     let inherited = std::env::vars_os().filter(|(name, _)| name != orphan_reaper::VARIABLE);

@@ -19,7 +19,7 @@ use super::Around;
 pub(crate) enum Broken {
     /// The reader of standard output has closed it.
     Reader,
-    /// Something else, in words.
+    /// Another error, in words.
     Failed(String),
 }
 
@@ -30,7 +30,7 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
-/// What the thread and the others share.
+/// The state that this thread shares with other threads.
 #[derive(Debug)]
 struct Shared {
     /// Bytes that have been handed over and not printed yet. Relaxed: a count; the eventfd orders it.
@@ -40,7 +40,7 @@ struct Shared {
     event: OwnedFd,
 }
 
-/// The thread that prints, once it is started, and what it shares with others.
+/// The thread that prints, once it is started, and the state that it shares with other threads.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     sender: Option<Sender<Piece>>,
@@ -110,7 +110,7 @@ impl Shared {
             };
             let broken = match written {
                 Ok(()) => None,
-                // If no process reads standard error, that is no reason to end.
+                // If no process reads standard error, the run continues.
                 Err(Errno::PIPE) if piece.is_error => None,
                 Err(Errno::PIPE) => Some(Broken::Reader),
                 Err(error) => {
@@ -119,7 +119,7 @@ impl Shared {
                 }
             };
             if let Some(broken) = broken {
-                // The first reason stands.
+                // Only the first reason is kept.
                 let _ = self.broken.set(broken);
             }
         }
@@ -129,8 +129,8 @@ impl Shared {
     }
 }
 
-/// Writes to a terminal at once, and hides a progress bar there meanwhile. A pipe may block the thread, so the bar must not be hidden for
-/// it.
+/// Writes to a terminal at once, and hides a progress bar on it meanwhile. The bar is not hidden while writing to a pipe, because a pipe
+/// may block the thread.
 fn write(to: &(impl AsFd + IsTerminal), bytes: &[u8], around: &Around) -> Result<(), Errno> {
     if !to.is_terminal() {
         return write_all(to.as_fd(), bytes);
@@ -147,7 +147,7 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                // An interruption only makes it try again.
+                // After an interruption, the loop only tries again.
                 let _ = poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }
             Err(error) => return Err(error),

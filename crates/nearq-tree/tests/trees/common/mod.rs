@@ -1,4 +1,4 @@
-//! What the tests have in common: trees on two pretended homes, and waiting for what must come.
+//! Helpers of all tests: trees on two pretended homes, and waiting for events that must happen.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::skipped::skipped;
 
-/// How long to wait for something that must come.
+/// How long to wait for an event that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The program that runs trees on pretended homes (`examples/pretended.rs`).
@@ -37,7 +37,8 @@ pub(crate) fn shell(options: &[&str], script: &str) -> Command {
         }
         Ok(())
     };
-    // SAFETY: it makes that call and nothing else. A script has the first two ignored for what it runs in the background, `nohup` the third.
+    // SAFETY: it makes that call and nothing else. A script ignores the first two for commands that it runs in the background, `nohup`
+    // ignores the third.
     unsafe { command.pre_exec(restore_signals) };
     command
 }
@@ -78,7 +79,7 @@ pub(crate) fn parse(list: &str) -> Vec<usize> {
         .collect()
 }
 
-/// Waits until something is there.
+/// Waits until a function returns a value.
 pub(crate) fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -118,7 +119,7 @@ pub(crate) fn name(pid: u32) -> Option<String> {
     Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned())
 }
 
-/// A folder of this run's own.
+/// A temporary folder for this run.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -126,7 +127,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Compiles a text in C; none if there is no compiler, or it cannot do that.
+/// Compiles a C source; `None` if there is no compiler, or it cannot compile the source.
 pub(crate) fn compile(
     folder: &Path,
     name: &str,
