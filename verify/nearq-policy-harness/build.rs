@@ -21,7 +21,7 @@ mod functions {
             .header(format!("{HEADERS}/types.h"))
             .header(format!("{HEADERS}/policy.h"))
             .allowlist_function("nq_.*")
-            // It takes an array, whose length the declaration does not say.
+            // This function takes an array whose length the declaration does not say.
             .blocklist_function("nq_any_of")
             .allowlist_recursively(false)
             .rustified_enum("nq_(why|take)")
@@ -35,15 +35,15 @@ mod functions {
             .expect("cargo's folder can be written");
         let mut library = cc::Build::new();
         if env::var_os("PROFILE").is_some_and(|profile| profile == "debug") {
-            // Tests end if the C code has undefined behaviour.
+            // Undefined behaviour in the C code ends the test.
             library.flag("-fsanitize=undefined").flag("-fsanitize-undefined-trap-on-error");
         }
         library.file(wrappers).include(".").opt_level(2).warnings(true).compile("nearq_policy");
     }
 
-    /// The declarations with references for pointers, safe to call: whatever the numbers in it, the header's functions touch only what they
-    /// are given, keep no pointer, and return no number that an enum lacks. Indices are masked, and loops end at structures' sizes or at
-    /// numbers that only the description of the machine has written.
+    /// The declarations with references in place of pointers, as safe functions: whatever the numbers in the arguments, the header's
+    /// functions touch only what they are given, keep no pointer, and return no number that an enum lacks. Indices are masked, and loops
+    /// end at structures' sizes or at numbers that only the description of the machine has written.
     fn safe(declarations: &str) -> String {
         declarations
             .replace("pub fn nq_", "pub safe fn nq_")

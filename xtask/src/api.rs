@@ -2,7 +2,7 @@
 //! names another crate of ours, which the reader does not have.
 //!
 //! `nearq` exports what other crates of the workspace define. The compiler does not mind if a function returns a type that the user cannot
-//! name. So this reads what rustdoc knows of the crates, as JSON, which the nightly toolchain writes.
+//! name. So this check reads rustdoc's JSON output for the crates, which the nightly toolchain writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const INNER: [(&str, &str); 5] = [
     ("nearq-core", ""),
     ("nearq-control", "runtime,metrics"),
 ];
-/// What signatures may name although it is not exported, and why.
+/// The paths that signatures may name although `nearq` does not export them, each with the reason.
 const ALLOWED: [(&str, &str); 2] = [
     (
         "nearq_platform::platform::Platform",
@@ -33,7 +33,7 @@ const ALLOWED: [(&str, &str); 2] = [
 /// A type that is exported because signatures name it. The check must find it if it is left out.
 const PROBE: &str = "nearq_core::user::shutdown::StillRunning";
 
-/// What rustdoc knows of the crates, by the crate's name as paths have it.
+/// Rustdoc's JSON output for each crate, by the crate's name as it appears in paths.
 struct Documented(BTreeMap<String, Value>);
 
 /// The crate that users add and those whose types it exports, each with its features.
@@ -70,7 +70,7 @@ pub(crate) fn check() -> Result<String, String> {
     ))
 }
 
-/// Has the nightly toolchain write what it knows of a crate.
+/// Runs rustdoc on a crate, and returns its JSON output.
 fn document(name: &str, features: &str) -> Result<Value, String> {
     let path = rustdoc(name, features)?;
     let text = std::fs::read_to_string(&path)
@@ -78,7 +78,7 @@ fn document(name: &str, features: &str) -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Has rustdoc write what it knows of a crate, as JSON; the path of the file.
+/// Runs rustdoc on a crate with JSON output, and returns the path of the output file.
 pub(crate) fn rustdoc(name: &str, features: &str) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut command = Command::new("rustup");
@@ -104,14 +104,14 @@ pub(crate) fn rustdoc(name: &str, features: &str) -> Result<PathBuf, String> {
 }
 
 impl Documented {
-    /// The full paths of what `nearq` exports.
+    /// The full paths of the items that `nearq` exports.
     fn exported(&self) -> BTreeSet<String> {
         let mut exported = BTreeSet::new();
         self.export(FACADE, &self.0[FACADE]["root"], &mut exported);
         exported
     }
 
-    /// Adds an item, and all that is in it if it is a module.
+    /// Adds an item; if it is a module, also everything in it.
     fn export(&self, krate: &str, id: &Value, exported: &mut BTreeSet<String>) {
         let document = &self.0[krate];
         if let Some(path) = path(document, id) {
@@ -134,7 +134,7 @@ impl Documented {
         }
     }
 
-    /// The number that an item has in what is known of its own crate.
+    /// The number of an item in the JSON output for its own crate.
     fn id(&self, path: &str) -> Option<Value> {
         let krate = path.split("::").next()?;
         let document = self.0.get(krate)?;
@@ -144,7 +144,7 @@ impl Documented {
         number.parse::<u64>().ok().map(Value::from)
     }
 
-    /// What an item, by its path, has in it; `None` where its crate is not one of ours.
+    /// What the item with this path names; `None` if its crate is not one of ours.
     fn named_by(&self, path: &str) -> Option<Named> {
         let id = self.id(path)?;
         let document = &self.0[path.split("::").next()?];
@@ -153,7 +153,7 @@ impl Documented {
         Some(named)
     }
 
-    /// What the signatures of what is exported name, and is neither exported nor allowed.
+    /// The paths that signatures of exported items name, and that are neither exported nor allowed.
     fn missing(&self, exported: &BTreeSet<String>) -> Vec<String> {
         let mut missing = BTreeSet::new();
         for item in exported {
@@ -169,7 +169,7 @@ impl Documented {
         missing.into_iter().collect()
     }
 
-    /// The lines of examples that name one of our crates but `nearq`.
+    /// The lines of examples that name one of our crates other than `nearq`.
     fn examples(&self, exported: &BTreeSet<String>) -> Vec<String> {
         let mut lines = Vec::new();
         for item in exported {
@@ -197,16 +197,17 @@ fn path(document: &Value, id: &Value) -> Option<String> {
     (!entry.is_null()).then(|| joined(entry))
 }
 
-/// What an item and its parts have in them.
+/// What the signatures and the documentation of an item and its parts contain.
 #[derive(Default)]
 struct Named {
-    /// The paths of the types and traits that they name.
+    /// The paths of the types and traits that the signatures name.
     paths: BTreeSet<String>,
-    /// What is written of them.
+    /// The texts of the documentation.
     docs: Vec<String>,
 }
 
-/// Adds what an item has in it, and its fields, variants, methods, and the traits that it has. What is private is not in rustdoc's answer.
+/// Adds what is in an item, in its fields, variants and methods, and in the traits that it implements. Rustdoc's output leaves out private
+/// items.
 fn named_by(document: &Value, item: &Value, named: &mut Named) {
     named.docs.extend(item["docs"].as_str().map(str::to_owned));
     let inner = &item["inner"];
@@ -214,7 +215,7 @@ fn named_by(document: &Value, item: &Value, named: &mut Named) {
     if implemented["is_synthetic"] == true || !implemented["blanket_impl"].is_null() {
         return;
     }
-    // What is in a module stands for itself.
+    // The items of a module are checked by themselves.
     if inner["module"].is_null() {
         names_in(document, inner, named);
     }
@@ -251,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// A crate with a function-like type `Kept`, a method of which returns `Made`; and `nearq`, which exports the first alone or both.
+    /// A crate with a function-like type `Kept`, a method of which returns `Made`; and `nearq`, which exports only the first or both.
     fn documented(both: bool) -> Documented {
         let returns =
             json!({"function": {"sig": {"output": {"resolved_path": {"path": "Made", "id": 4}}}}});

@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The two counts of rounds that are compared: what the program does once falls out of their difference.
+/// The two counts of rounds that are compared: what the program does only once cancels out in the difference.
 const ROUNDS: [u64; 2] = [10_000, 110_000];
 
-/// The line that says that `what` cannot be counted, where there is no valgrind.
+/// The line that says that `what` cannot be counted because there is no valgrind.
 pub(crate) fn skipped(what: &str) -> Result<Option<String>, String> {
     match Command::new("valgrind").arg("--version").output() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(format!(
@@ -42,7 +42,7 @@ fn executable(messages: &str) -> Option<PathBuf> {
     messages.lines().rev().find_map(path)
 }
 
-/// What a round of `PROGRAM MODE ROUNDS` takes, in all of its threads together.
+/// The number of instructions in one round of `PROGRAM MODE ROUNDS`, in all of its threads together.
 pub(crate) fn per_round(program: &Path, mode: &str) -> Result<f64, String> {
     let [few, many] = ROUNDS;
     let more = instructions(program, mode, many)?.checked_sub(instructions(program, mode, few)?);

@@ -1,6 +1,6 @@
-//! What queueing, spawning and locking cost, in instructions, beside what `.ci/counts` records.
+//! Counts the instructions that queueing, spawning and locking take, and compares them with the counts recorded in `.ci/counts`.
 //!
-//! The compiler decides as well, so another one than the recorded compares nothing.
+//! The counts also depend on the compiler, so nothing is compared if the compiler is not the recorded one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,9 +15,9 @@ struct Example {
     package: &'static str,
     name: &'static str,
     modes: &'static [&'static str],
-    /// The median of so many counts is taken.
+    /// The number of counts of which the median is taken.
     times: usize,
-    /// How much a figure may differ from the recorded, either way: a part of it.
+    /// How much a figure may differ from the recorded one in either direction, as a fraction of it.
     share: f64,
 }
 
@@ -26,8 +26,8 @@ const ALL: [Example; 2] = [
         package: "nearq-core",
         name: "item_cost",
         modes: &["queue", "spawn", "requeue"],
-        // Several threads: what they wait differs from run to run, and medians of three by up to 2 %. The C library copies memory in
-        // another way on another processor.
+        // With several threads, the time that they wait differs from run to run, and medians of three runs differ by up to 2 %. The C
+        // library copies memory differently on other processors.
         times: 3,
         share: 0.05,
     },
@@ -40,7 +40,7 @@ const ALL: [Example; 2] = [
     },
 ];
 
-/// Counts, and compares or writes.
+/// Counts, and compares the counts with the recorded ones or records them.
 pub(crate) fn check(writes: bool) -> Result<String, String> {
     if let Some(skipped) = callgrind::skipped("items and locks")? {
         return Ok(skipped);
@@ -94,7 +94,7 @@ fn compiler() -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().into())
 }
 
-/// The figures of a file: an example, what it counts, and the count in each line but the first.
+/// The figures of a file. Each line except the first has an example, what it counts, and the count.
 fn read(text: &str) -> BTreeMap<String, f64> {
     let figure = |line: &str| {
         let (name, count) = line.rsplit_once(' ')?;
@@ -103,7 +103,7 @@ fn read(text: &str) -> BTreeMap<String, f64> {
     text.lines().skip(1).filter_map(figure).collect()
 }
 
-/// Whether a count is as good as the recorded one: a small one may be rounded.
+/// Whether a count is close enough to the recorded one; a small count may also differ by rounding.
 fn is_near(recorded: f64, count: f64, share: f64) -> bool {
     (count - recorded).abs() <= (recorded * share).max(0.1)
 }

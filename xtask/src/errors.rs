@@ -1,11 +1,11 @@
-//! Errors look the same to a person in each way: the `Debug` of every error type reads as its `Display`, as `main() -> Result` and `unwrap`
-//! print the `Debug` form.
+//! An error reads the same however it is printed: the `Debug` form of every error type is the same text as its `Display` form, because
+//! `main() -> Result` and `unwrap` print the `Debug` form.
 
 use std::path::Path;
 
 use crate::sources;
 
-/// The error types of the crates whose `Debug` is another one.
+/// The error types of the crates whose `Debug` form differs from their `Display` form.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     let mut offences = Vec::new();
     sources::each(&root.join("crates"), &mut |path, text| {

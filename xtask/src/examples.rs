@@ -1,7 +1,7 @@
-//! Examples in the documentation name the crate that the reader has.
+//! Checks that examples in the documentation name the crate that the reader has.
 //!
-//! Users have `nearq` alone, which exports what other crates of ours define. An example that imports such a crate does not compile where
-//! it is pasted. A hidden line can say what `nearq` is inside these crates: `# use nearq_core as nearq;`.
+//! Users have only `nearq`, which exports what our other crates define. An example that imports one of those crates does not compile in a
+//! user's program. A hidden line can say what `nearq` is inside these crates: `# use nearq_core as nearq;`.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ const INNER: [&str; 8] = [
     "nearq_sim",
     "nearq_topology",
 ];
-/// Users of the locks have `nearq_lock` alone.
+/// Users of the locks have only `nearq_lock`.
 const OF_LOCKS: &str = "nearq-lock/src";
 
 /// The lines of examples that name a crate which the reader does not have.
@@ -62,7 +62,7 @@ fn foreign(text: &str, own_crate: &str) -> Vec<String> {
     foreign_in(&documentation.join("\n"), own_crate)
 }
 
-/// The same of a text that is documentation.
+/// The same for a text that consists of documentation.
 pub(crate) fn foreign_in(documentation: &str, own_crate: &str) -> Vec<String> {
     let names_another = |line: &&str| {
         let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
@@ -71,13 +71,13 @@ pub(crate) fn foreign_in(documentation: &str, own_crate: &str) -> Vec<String> {
     visible_lines(documentation).filter(names_another).map(str::to_owned).collect()
 }
 
-/// The lines of the examples in a text, but for those that are hidden. Blocks of other languages are no examples.
+/// The lines of the examples in a text, except the hidden ones. Code blocks in other languages are not examples.
 fn visible_lines(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     let mut is_rust = false;
     text.lines().map(str::trim).filter(move |line| {
         if let Some(language) = line.strip_prefix("```") {
-            // Code that has ended ends the block that it is in.
+            // The end of a documentation comment also ends its code block.
             inside = !inside && language != "end";
             let words = ["", "rust", "no_run", "ignore", "should_panic", "compile_fail"];
             is_rust = language.split(',').all(|word| words.contains(&word.trim()));

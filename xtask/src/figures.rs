@@ -1,6 +1,6 @@
-//! Every figure in the prose is a recorded result or is listed as given. `docs/results/figures` lists the sentences and table
-//! rows that quote results, and where each figure is recorded. This check computes each figure again, and refuses any number
-//! that the file does not list.
+//! Checks that every figure in the prose is a recorded result or is listed as given. `docs/results/figures` lists the sentences and table
+//! rows that quote results, and where each figure is recorded. This check computes each figure again, and refuses any number that the file
+//! does not list.
 //!
 //! The file is a list of lines:
 //!
@@ -14,10 +14,10 @@
 //! : 2x EPYC 7551
 //! ```
 //!
-//! `: ` begins a text, or continues the one on the line before. Each `=` line gives the figure for the next `{}`
-//! ([`expression`] says how). A figure agrees if it is the computed value rounded to the digits that are written, or to the unit
-//! that ends the line (`to 1000`). `given CATEGORY` begins a list of phrases, one a line, whose numbers come from elsewhere;
-//! `document` ends it, and a list that begins before the first `document` is for all of them.
+//! `: ` begins a text, or continues the one on the line before. Each `=` line gives the figure for the next `{}` ([`expression`] says how).
+//! A figure agrees if it is the computed value rounded to the digits that are written, or to the unit that ends the line (`to 1000`).
+//! `given CATEGORY` begins a list of phrases, one a line, whose numbers come from elsewhere; `document` ends the list. A list that begins
+//! before the first `document` applies to all documents.
 //!
 //! After new results are recorded, `--write` puts the changed figures into the prose. It does not touch the words around them,
 //! so read those sentences again.
@@ -38,13 +38,13 @@ use std::path::Path;
 /// The lists of sentences, and of results with their commands.
 const ENTRIES: &str = "docs/results/figures";
 const COMMANDS: &str = "docs/results/commands";
-/// Where results are, and the page whose table has each of them with its command.
+/// The folder of the results. Its page has a table of all results, each with its command.
 const RESULTS: &str = "docs/results";
 const TABLE: &str = "docs/results/README.md";
 /// The prose outside of the folder of results.
 const OTHERS: [&str; 1] = ["README.md"];
 
-/// What came of comparing documents with results.
+/// The outcome of comparing documents with results.
 #[derive(Default)]
 struct Outcome {
     findings: Vec<String>,
@@ -108,9 +108,9 @@ pub(crate) fn check(write: bool) -> Result<String, String> {
     }
 }
 
-/// Writes the figures into the documents' texts. Which were changed.
+/// Writes the figures into the documents' texts. Returns which documents were changed.
 fn write_into(sources: &mut [String], mut corrections: Vec<Correction>) -> BTreeSet<usize> {
-    // From the end on, so that the places before stay.
+    // From the end to the beginning, so that the positions of earlier figures stay valid.
     corrections.sort_by_key(|correction| Reverse(correction.range.start));
     let mut changed = BTreeSet::new();
     for Correction { document, range, figure, .. } in corrections {
@@ -120,7 +120,7 @@ fn write_into(sources: &mut [String], mut corrections: Vec<Correction>) -> BTree
     changed
 }
 
-/// The files of the folder of results whose name ends so, in order.
+/// The files in the folder of results that have this extension, in order.
 fn names(root: &Path, extension: &str) -> Result<Vec<String>, String> {
     let folder =
         std::fs::read_dir(root.join(RESULTS)).map_err(|error| format!("{RESULTS}: {error}"))?;
@@ -199,7 +199,8 @@ fn compare(documents: &[Prose], entries: &[Entry], records: &mut Records) -> Out
     outcome
 }
 
-/// Nothing if a figure as it is written is the computed one, rounded; else the figure that should be there, and what is wrong in words.
+/// Nothing if a figure as it is written is the computed one, rounded. Otherwise returns the correct figure, and a message that says what is
+/// wrong.
 fn agrees(
     figure: &entries::Figure,
     written: &str,
@@ -210,7 +211,7 @@ fn agrees(
     let decimals = written.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     let unit =
         figure.unit.unwrap_or_else(|| 0.1_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX)));
-    // A value half-way between two may be rounded either way.
+    // A value exactly half-way between two figures may be rounded up or down.
     if (number - value).abs() <= unit * 0.500_000_1 {
         return Ok(None);
     }
@@ -219,8 +220,8 @@ fn agrees(
     Ok(Some((right, problem)))
 }
 
-/// What is wrong with the table of results: each command of the list has a line with its text, its JSON and its picture, which are there;
-/// each file that is there is in a line.
+/// What is wrong with the table of results: each command in the list must have a row that names its text, its JSON and its picture, all of
+/// which must exist, and each existing file must be named in a row.
 fn table(commands: &str, table: &str, files: &[String]) -> Vec<String> {
     let mut findings = Vec::new();
     for line in commands.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -320,7 +321,7 @@ document costs.md
             found[0].starts_with("docs/results/figures:4: this text is not in costs.md"),
             "{found:?}"
         );
-        // And its figures are not accounted for any more.
+        // Its figures are no longer accounted for either.
         assert_eq!(found.len(), 4, "{found:?}");
     }
 

@@ -1,5 +1,5 @@
-//! The plan of nearq-core's folders: which may import which. Imports point down only; files that import each other lie in one folder, and are
-//! few. ARCHITECTURE.md says what each folder is for.
+//! The plan of nearq-core's folders: which folder may import which. Imports only point down. Files that import each other are in one
+//! folder, and there are few of them. ARCHITECTURE.md says what each folder is for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,10 +8,11 @@ use crate::sources;
 
 const SOURCES: &str = "crates/nearq-core/src";
 
-/// A folder, and those that it may import.
+/// A folder, and the folders that it may import.
 type FolderRule = (&'static str, &'static [&'static str]);
 
-/// Every folder, in an order in which none imports what comes later. What lies beside the folders is `lib.rs`, which may import all.
+/// Every folder, in an order in which no folder imports a later one. The only file beside the folders is `lib.rs`, which may import all of
+/// them.
 const PLAN: [FolderRule; 16] = [
     ("base", &[]),
     ("deque", &["base"]),
@@ -47,7 +48,7 @@ const PLAN: [FolderRule; 16] = [
     ),
 ];
 
-/// So many files may import each other.
+/// The largest number of files that may import each other in a circle.
 const LARGEST_CIRCLE: usize = 6;
 
 /// Names every import that is not in the plan, and every circle that is too large or spans folders.
@@ -61,7 +62,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(offences(&files))
 }
 
-/// The text without comments, and without what is compiled for tests alone, but for the names of files that are.
+/// The text without comments and without code that is compiled only for tests, except the declarations of test files.
 fn stripped(text: &str) -> String {
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     let text = lines.collect::<Vec<_>>().join("\n");
@@ -123,7 +124,7 @@ impl Graph {
             .filter(|(file, _)| !is_test(file))
             .map(|(file, text)| (file.as_str(), text.as_str()))
             .collect();
-        // What a file hands on of others: a name, and the file that defines it.
+        // What a file re-exports from other files: a name, and the file that defines it.
         let mut handed_on = BTreeMap::new();
         for (file, text) in &sources {
             for path in uses(text, true) {
@@ -137,7 +138,7 @@ impl Graph {
         for (file, text) in sources.iter().filter(|(file, _)| **file != "lib") {
             for path in uses(text, false).into_iter().chain(paths(text)) {
                 let Some(path) = absolute(file, &path, &sources) else { continue };
-                // A name at the root is one that `lib.rs` hands on.
+                // A name at the root is one that `lib.rs` re-exports.
                 let (owner, rest) = find(&path, &sources).unwrap_or(("lib", &path));
                 let first = rest.first().cloned().unwrap_or_default();
                 let owner = handed_on.get(&(owner, first)).copied().unwrap_or(owner);
@@ -181,7 +182,7 @@ impl Graph {
     }
 }
 
-/// Files that are compiled for tests alone: each is declared with `#[cfg(test)]`, or by such a file.
+/// Files that are compiled only for tests: each is declared with `#[cfg(test)]` or by another such file.
 fn test_files(files: &BTreeMap<String, String>) -> Vec<String> {
     let mut tests = Vec::new();
     for (file, text) in files {
@@ -189,7 +190,7 @@ fn test_files(files: &BTreeMap<String, String>) -> Vec<String> {
         let mut lines = text.lines().map(str::trim).peekable();
         while let Some(line) = lines.next() {
             let is_for_tests = line.starts_with("#[cfg(") && line.contains("test");
-            // Other attributes may stand between.
+            // Other attributes may come in between.
             while is_for_tests && lines.next_if(|line| line.starts_with("#[")).is_some() {}
             let declared = lines
                 .peek()
@@ -203,7 +204,7 @@ fn test_files(files: &BTreeMap<String, String>) -> Vec<String> {
     tests
 }
 
-/// The paths of `use` declarations; with `handed_on`, only of those that others see.
+/// The paths of `use` declarations; with `handed_on`, only of those that other files see.
 fn uses(text: &str, handed_on: bool) -> Vec<ModulePath> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("use ") {
@@ -217,7 +218,7 @@ fn uses(text: &str, handed_on: bool) -> Vec<ModulePath> {
     found
 }
 
-/// Takes a tree of imports apart.
+/// Splits a tree of imports into single paths.
 fn expand(tree: &str, before: &[String], into: &mut Vec<ModulePath>) {
     let Some((base, rest)) = tree.split_once('{') else {
         let tree = tree.split(" as ").next().unwrap_or(tree);
@@ -248,7 +249,7 @@ fn segments(path: &str) -> impl Iterator<Item = String> {
     path.split("::").map(str::trim).filter(|segment| !segment.is_empty()).map(str::to_owned)
 }
 
-/// The paths in the text that begin at the crate's root or at a module around.
+/// The paths in the text that begin at the crate's root or at an enclosing module.
 fn paths(text: &str) -> Vec<ModulePath> {
     let is_part = |character: char| character.is_alphanumeric() || matches!(character, '_' | ':');
     text.split(|character| !is_part(character))

@@ -1,15 +1,15 @@
-//! The layers of the workspace: which of our crates may use which. What is not in the plan is refused, so that a new arrow is a decision
-//! and not an accident. The rules for the sources are checked along with it: `folders`, `examples`, `errors` and `paths`.
+//! The layers of the workspace: which of our crates may use which. An arrow that is not in the plan is refused, so a new arrow is a
+//! decision and not an accident. The rules for the sources are checked along with it: `folders`, `examples`, `errors` and `paths`.
 
 use std::path::Path;
 
 use crate::metadata::{self, Package};
 use crate::{errors, examples, folders, paths};
 
-/// A crate, what it may use, and what its tests may use besides.
+/// A crate, the crates that it may use, and those that its tests may use in addition.
 type CrateRule = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-/// Every crate, in an order in which none uses what comes later: there are no circles.
+/// Every crate, in an order in which no crate uses a later one: so there are no circles.
 const PLAN: [CrateRule; 23] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
@@ -123,7 +123,7 @@ pub(crate) fn check() -> Result<String, String> {
     ))
 }
 
-/// What of a crate is not in the plan.
+/// The dependencies of a crate that are not in the plan.
 fn offences(package: &Package) -> Vec<String> {
     let name = &package.name;
     let Some((_, may_use, tests_may_use)) = PLAN.iter().find(|(other, ..)| other == name) else {

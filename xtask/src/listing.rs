@@ -1,6 +1,6 @@
-//! The public interface of the crates that users' programs link, item by item, beside what `.ci/interface` records.
+//! Compares the public interface of the crates that users' programs link, item by item, with the one recorded in `.ci/interface`.
 //!
-//! So a change of the interface shows in the commit that makes it, and a change that should make none cannot.
+//! So a change of the interface shows in the commit that makes it, and a commit cannot change the interface by accident.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use public_api::Builder;
 
 use crate::api::{crates, rustdoc};
 
-/// What programs link besides what `nearq` exports.
+/// The crate that programs link besides those that `nearq` exports.
 const LOCK: (&str, &str) = ("nearq-lock", "");
 
-/// Compares, or writes.
+/// Compares the interface with the recorded one, or records it.
 pub(crate) fn check(writes: bool) -> Result<String, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/interface");
     let (mut items, mut listed, mut differences) = (0, 0, Vec::new());
@@ -39,7 +39,7 @@ pub(crate) fn check(writes: bool) -> Result<String, String> {
     ))
 }
 
-/// The items of one crate, a line each. What belongs to other crates of ours is named without its modules, which users do not see.
+/// The items of one crate, one per line. Items of our other crates are named without their modules, which users do not see.
 fn list(name: &str, features: &str) -> Result<String, String> {
     let listing = Builder::from_rustdoc_json(rustdoc(name, features)?)
         .omit_blanket_impls(true)
@@ -73,7 +73,7 @@ fn without_modules(line: &str, own_prefix: &str) -> String {
     without + rest
 }
 
-/// The lines that one text has and the other has not.
+/// The lines that only one of the two texts has.
 fn differing(recorded: &str, now: &str) -> Vec<String> {
     let missing = |sign: char, from: &str, other: &str| {
         let other: std::collections::BTreeSet<&str> = other.lines().collect();

@@ -4,8 +4,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 use std::path::Path;
 use std::process::Command;
 
-/// The crates are in two workspaces: the loadable scheduler takes a compiler for the kernel to build, and has a lock file of
-/// its own.
+/// The crates are in two workspaces: building the loadable scheduler takes a compiler for the kernel, and it has a lock file of its own.
 const WORKSPACES: [&str; 2] = ["Cargo.toml", "crates/nearq-scx/Cargo.toml"];
 
 /// The cargo that runs this program, or the one on the path.
@@ -25,11 +24,11 @@ pub(crate) struct Package {
 #[derive(Debug)]
 pub(crate) struct Use {
     pub(crate) name: String,
-    /// In its tests, examples or benchmarks only.
+    /// Whether it does so only in its tests, examples or benchmarks.
     pub(crate) tests_only: bool,
 }
 
-/// All crates of ours. Nothing is downloaded for that.
+/// All our crates. Finding them downloads nothing.
 pub(crate) fn members() -> Result<Vec<Package>, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut members = Vec::new();
@@ -43,7 +42,7 @@ pub(crate) fn members() -> Result<Vec<Package>, String> {
 
 impl From<cargo_metadata::Package> for Package {
     fn from(package: cargo_metadata::Package) -> Self {
-        // What comes from a folder is ours; what comes from a registry has a source.
+        // A crate from a folder is ours; a crate from a registry has a source.
         let ours = package.dependencies.into_iter().filter(|used| used.source.is_none());
         let uses = ours.map(|used| Use {
             name: used.name,

@@ -1,12 +1,11 @@
 //! Plants mistakes in the protocols, one at a time, and sees whether the quick tests find them.
 //!
-//! The list is `.ci/mistakes`, whose head says how a mistake is written down. Each is planted in a copy of the checkout under the target
-//! directory. A mistake that the tests do not find fails the check, and so does one that cannot be planted any more or does not
-//! compile: then the list must be updated. Without the mistake the same tests must pass in that copy, or their failure says
-//! nothing.
+//! The list is `.ci/mistakes`, whose head describes the format. Each is planted in a copy of the checkout under the target directory. A
+//! mistake that the tests do not find fails the check, and so does one that cannot be planted any more or does not compile: then the list
+//! must be updated. Without the mistake, the same tests must pass in that copy; otherwise their failure would mean nothing.
 //!
 //! `.ci/variants` has mistakes of another kind: all are planted at once, each is active only in a program whose `NEARQ_VARIANT` names it,
-//! and a test has the fault soak find them one by one.
+//! and a test checks that the fault soak finds each of them.
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use crate::metadata::cargo;
@@ -19,14 +18,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
 
-/// How long tests may take without a mistake, building included, in seconds: also on a machine that is very busy.
+/// How many seconds the tests may take without a mistake, including the build, even on a very busy machine.
 const PATIENCE: u64 = 3600;
-/// How long they may take with one, at the least. A mistake that makes a test hang is found too.
+/// How many seconds the tests may take with a mistake, at least. Because of this limit, a mistake that makes a test hang is found too.
 const LEAST_PATIENCE: u64 = 300;
-/// And how many times as long as without it.
+/// How many times as long the tests may take with a mistake as without it.
 const TIMES_AS_LONG: u64 = 10;
 
-/// Why a mistake was not found, where nothing else was in the way.
+/// The reason that is given if a mistake was planted and compiled, but the tests did not find it.
 pub(crate) const MISSED: &str = "the tests pass";
 
 /// A mistake.
@@ -38,11 +37,11 @@ pub(crate) struct Mistake {
     pub(crate) file: String,
     /// Arguments of `cargo test`.
     pub(crate) tests: Vec<String>,
-    /// What is replaced by what.
+    /// The texts that are replaced, each with its replacement.
     pub(crate) replacements: Vec<(String, String)>,
 }
 
-/// Plants each mistake, or those whose names are given.
+/// Plants each mistake, or only those whose names are given.
 pub(crate) fn check(names: &[&str]) -> Result<String, String> {
     let root = root();
     let all = read(&root, ".ci/mistakes")?;
@@ -121,7 +120,7 @@ fn no_timeout(error: io::Error) -> String {
 pub(crate) struct Copy {
     root: PathBuf,
     target: PathBuf,
-    /// How many seconds the tests take that pass without a mistake.
+    /// How many seconds the tests take without a mistake, by their arguments.
     sound: RefCell<HashMap<Vec<String>, u64>>,
 }
 
@@ -131,7 +130,8 @@ impl Copy {
         Self::made(root, &folder, &BTreeMap::new())
     }
 
-    /// A copy in `folder`, which is built there too, as cargo takes crates of two checkouts for the same. Some files have other texts.
+    /// A copy in `folder`. It is also built there, because cargo does not distinguish the crates of two checkouts. Some files get other
+    /// texts.
     fn made(
         root: &Path,
         folder: &Path,
@@ -158,7 +158,7 @@ impl Copy {
         outcome
     }
 
-    /// How many seconds the tests take without a mistake, which they must pass; each is run once.
+    /// How many seconds the tests take without a mistake. They must pass, and are run only once.
     fn without(&self, tests: &[String]) -> Result<u64, String> {
         if let Some(seconds) = self.sound.borrow().get(tests) {
             return Ok(*seconds);
@@ -210,8 +210,8 @@ impl Copy {
     }
 }
 
-/// Makes `copy` hold these files of `root` and nothing else, some of them with another text. A file that is the same is not written, so that
-/// nothing is compiled again for it.
+/// Makes `copy` contain exactly these files of `root`, some of them with another text. A file that has not changed is not written, so it
+/// does not cause a rebuild.
 fn make_same(
     root: &Path,
     files: &BTreeSet<PathBuf>,
@@ -230,7 +230,7 @@ fn make_same(
             continue;
         }
         fs::create_dir_all(to.parent().unwrap_or(copy)).map_err(failed)?;
-        // With the permissions of the original.
+        // This also copies the permissions.
         fs::copy(&from, &to).map_err(failed)?;
         if planted.contains_key(file) {
             fs::write(&to, new).map_err(failed)?;
@@ -239,7 +239,7 @@ fn make_same(
     Ok(())
 }
 
-/// Removes from `folder` of the copy what is none of these files; says whether any of them is in it.
+/// Removes everything except these files from `folder` of the copy. Returns whether any of these files is in it.
 fn remove_others(copy: &Path, folder: &Path, files: &BTreeSet<PathBuf>) -> Result<bool, String> {
     let failed = |error: io::Error| format!("{}: {error}", copy.join(folder).display());
     let mut has_files = false;
@@ -261,7 +261,7 @@ fn remove_others(copy: &Path, folder: &Path, files: &BTreeSet<PathBuf>) -> Resul
     Ok(has_files)
 }
 
-/// The file with the mistake in it.
+/// The text of the file with the mistake in it.
 fn plant(mistake: &Mistake, text: &str) -> Result<String, String> {
     let mut text = text.to_owned();
     for (old, new) in &mistake.replacements {

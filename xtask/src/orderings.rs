@@ -1,9 +1,9 @@
-//! Weakens every `SeqCst` of nearq-core to acquire and release, one file at a time, and sees whether the quick models find it.
+//! Weakens every `SeqCst` of nearq-core to acquire and release, one file at a time, and checks whether the quick models find that.
 //!
 //! loom treats a `SeqCst` access as an acquire and release one (but a load misses no newer `SeqCst` write), and implements `SeqCst` fences.
 //! So the code has `P::model_fence()` where it relies on `SeqCst`: a fence in a model, nothing elsewhere. The fences of a file are removed
-//! when it is weakened. If no test finds the weakening of a file, the file relies on orderings that no model shows: `.ci/orderings` lists
-//! these files, each with what its orderings are for. A listed file whose weakening is found must be removed from the list.
+//! when it is weakened. If no test finds the weakening of a file, the file relies on orderings that no model checks: `.ci/orderings` lists
+//! these files, each with the purpose of its orderings. A listed file whose weakening is found must be removed from the list.
 //!
 //! A file without a fence of its own relies on the fences of other files, which stay when it is weakened. So no test is run for it, and it
 //! must be on the list.
@@ -20,7 +20,7 @@ const FENCE: &str = "P::model_fence();";
 /// Why a file is not weakened.
 const NO_FENCE: &str = "no fence of its own";
 
-/// Weakens each file, or those that are named.
+/// Weakens each file, or only the named ones.
 pub(crate) fn check(names: &[&str]) -> Result<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let accepted = accepted(&root)?;
@@ -66,7 +66,7 @@ pub(crate) fn check(names: &[&str]) -> Result<String, String> {
     }
 }
 
-/// The files that are named, from the root or as `.ci/orderings` names them.
+/// The named files. A name is a path from the root, or from the folder that `.ci/orderings` uses.
 fn named(files: &[String], names: &[&str]) -> Result<Vec<String>, String> {
     let file = |name: &&str| {
         let inside = format!("{SOURCES}/{name}");
@@ -81,7 +81,7 @@ fn has_fence(text: &str) -> bool {
     text.contains(FENCE) || text.contains("P::fence(Ordering::SeqCst)")
 }
 
-/// How the tests find it: first those of the file's own module.
+/// Which tests find the weakening; those of the file's own module are run first.
 fn find(copy: &Copy, file: &str, text: &str, weak: &str) -> Result<String, String> {
     let module = file[SOURCES.len() + 1..].trim_end_matches(".rs").replace('/', "::");
     let module = format!("{module}::");
@@ -98,7 +98,7 @@ fn find(copy: &Copy, file: &str, text: &str, weak: &str) -> Result<String, Strin
     tests(&[module.as_str()]).or_else(|_| tests(&[]))
 }
 
-/// The files that no test finds, and why they stay as they are.
+/// The files whose weakening no test finds, each with the reason why it stays as it is.
 fn accepted(root: &Path) -> Result<BTreeMap<String, String>, String> {
     let path = root.join(".ci/orderings");
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -131,7 +131,7 @@ fn collect(root: &Path, folder: &Path, into: &mut Vec<String>) -> Result<(), Str
     Ok(())
 }
 
-/// The text with the weakest orderings by which what is written is still handed on.
+/// The text with each `SeqCst` replaced by the weakest ordering that still publishes what was written.
 fn weaken(text: &str) -> Result<String, String> {
     const STRONG: &str = "Ordering::SeqCst";
     let text = text.replace(FENCE, "");
@@ -152,7 +152,7 @@ fn weaken(text: &str) -> Result<String, String> {
     Ok(weak + &text[rest..])
 }
 
-/// The function whose argument comes after `before`, and how many come before that one.
+/// The function whose argument follows `before`, and the number of arguments that precede it.
 fn argument_of(before: &str) -> Option<(&str, usize)> {
     let (mut depth, mut commas) = (0, 0);
     for (at, letter) in before.char_indices().rev() {

@@ -1,7 +1,7 @@
-//! Paths that the documents name exist: those in code spans of ARCHITECTURE.md, CONTRIBUTING.md and docs/design.
+//! Checks that the paths that the documents name exist: those in code spans of ARCHITECTURE.md, CONTRIBUTING.md and docs/design.
 //!
-//! A path may leave out its beginning (`queue/retired.rs`) and the ending `.rs` (`queue/retired`), as the documents say where their files
-//! are. A code span is taken for a path if it consists of the letters of one, and has a slash or ends in `.rs`.
+//! A path may leave out its beginning (`queue/retired.rs`) and the ending `.rs` (`queue/retired`), because the documents say where their
+//! files are. A code span counts as a path if it consists only of characters that occur in paths, and has a slash or ends in `.rs`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ const FOLDER: &str = "docs/design";
 /// The names of the runtime's threads begin with this.
 const THREADS: &str = "nq/";
 
-/// Names each path that no file or folder of the checkout has.
+/// Reports each path that does not exist in the checkout.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     let files = sources::files(root)?;
     let known = known(&files);

@@ -23,7 +23,7 @@ pub(crate) fn each(path: &Path, see: &mut dyn FnMut(&Path, &str)) -> Result<(), 
     Ok(())
 }
 
-/// The files of a checkout, from its root: those that git has or does not ignore, without those that have been deleted.
+/// The files of a checkout, relative to its root: those that git tracks or does not ignore, without deleted ones.
 pub(crate) fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);

@@ -1,5 +1,5 @@
-//! Words that have been replaced do not come back: `.ci/retired-words` lists them, each with its replacement and, where it is only retired
-//! there, with the folder.
+//! Checks that replaced words do not come back: `.ci/retired-words` lists them, each with its replacement and, if it is retired only in one
+//! folder, with that folder.
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use std::fs;
@@ -8,11 +8,11 @@ use std::path::Path;
 use crate::sources;
 
 const LIST: &str = ".ci/retired-words";
-/// What the history and the list itself may say.
+/// The files that may contain retired words: the history, and the list itself.
 const FREE: [&str; 3] = [LIST, "CHANGELOG.md", "docs/results/"];
 const EXTENSIONS: [&str; 7] = ["rs", "md", "c", "h", "sh", "toml", "varlink"];
 
-/// A word that is not to be used any more.
+/// A word that must no longer be used.
 #[derive(Debug, PartialEq, Eq)]
 struct Retired<'a> {
     word: &'a str,
@@ -20,7 +20,7 @@ struct Retired<'a> {
     replacement: &'a str,
 }
 
-/// Names each place where a retired word stands.
+/// Reports each place where a retired word occurs.
 pub(crate) fn check() -> Result<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let list = fs::read_to_string(root.join(LIST)).map_err(|error| format!("{LIST}: {error}"))?;
@@ -31,7 +31,7 @@ pub(crate) fn check() -> Result<String, String> {
         if !is_read(&file) {
             continue;
         }
-        // What is no text has no words.
+        // Files that are not text have no words.
         let Ok(text) = fs::read_to_string(root.join(&path)) else { continue };
         found.extend(offences(&file, &text, &retired));
     }
@@ -54,7 +54,7 @@ fn parse(list: &str) -> Result<Vec<Retired<'_>>, String> {
         .collect()
 }
 
-/// Whether people write words in this file.
+/// Whether this file contains words that people write.
 fn is_read(file: &str) -> bool {
     let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
     !FREE.iter().any(|free| file.starts_with(free))
@@ -76,7 +76,7 @@ fn offences(file: &str, text: &str, retired: &[Retired<'_>]) -> Vec<String> {
     found
 }
 
-/// Whether the word stands in the line as a whole.
+/// Whether the line contains the word as a whole.
 fn has_word(line: &str, word: &str) -> bool {
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
     line.match_indices(word).any(|(at, _)| {

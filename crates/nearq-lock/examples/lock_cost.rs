@@ -1,8 +1,8 @@
 //! What an uncontended lock costs: instructions, counted under callgrind.
 //!
 //! `lock_cost mutex|osq|try|notify N` locks and unlocks a `Mutex` or an `OsqLock` N times, tries a mutex that is locked, or notifies a
-//! condition variable without waiters. On one thread, so that the count is the same each time. Run with two values of N, the
-//! difference is what N of them cost; `cargo xtask counts` does that.
+//! condition variable without waiters. It uses one thread, so that the count is the same each time. The difference between two runs with
+//! different N is the cost of that many operations; `cargo xtask counts` does this.
 
 use std::hint::black_box;
 

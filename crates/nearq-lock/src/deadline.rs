@@ -1,4 +1,4 @@
-//! Waits until a deadline as programs have it: an instant of the standard library, on the clock of Linux.
+//! Waits until deadlines that are instants of the standard library, on the clock of Linux.
 #![allow(
     clippy::disallowed_types,
     reason = "what users of Linux pass; everything else uses the platform's instants"

@@ -1,6 +1,7 @@
-//! Allocation that may fail, for threads that wait: they do without what cannot be allocated.
+//! Allocation that may fail, for threads that wait: if an allocation fails, they go on without it.
 //!
-//! The standard library's boxes and vectors end the process if they get no memory. A thread that waits for a mutex of four bytes must not.
+//! The standard library's boxes and vectors end the process if they get no memory. A thread that waits for a mutex of four bytes must not
+//! end the process.
 
 use std::alloc::{self, Layout};
 
@@ -23,7 +24,7 @@ pub(crate) fn slice<T>(items: impl ExactSizeIterator<Item = T>) -> Option<Box<[T
     let mut all = Vec::new();
     let count = items.len();
     all.try_reserve_exact(count).ok()?;
-    // No more than fits, and then exactly that much: nothing is reallocated, for which there might be no memory.
+    // Exactly as much as the items need, so that nothing is reallocated: there might be no memory for that.
     all.extend(items.take(count));
     Some(all.into_boxed_slice())
 }

@@ -25,7 +25,7 @@
 //! # Settings and observation
 //!
 //! [`Settings`] are those of all mutexes of a process. The environment variable `NEARQ_LOCK` sets the mode: `auto` (the default), `off`,
-//! `plain` or `numa`; anything else is warned of and means `auto`. [`Statistics`] counts what happens to threads that wait, while
+//! `plain` or `numa`; any other value causes a warning and means `auto`. [`Statistics`] counts what happens to threads that wait, while
 //! [`Settings::count`] is set. [`Snapshot`] shows which mutexes have queues by cache. Tools that change settings by name use the names of
 //! [`Mode`] and [`Threshold`].
 //!
@@ -40,7 +40,7 @@
 //! # The platform
 //!
 //! The types have a parameter, [`LockPlatform`](platform::LockPlatform), which is Linux unless it is named. The project's own tests run the
-//! same code on a simulated machine and under a model checker by naming another. Programs need not.
+//! same code on a simulated machine and under a model checker by naming another. Programs need not do so.
 
 #[cfg(feature = "lock_api_0_5")]
 mod api;

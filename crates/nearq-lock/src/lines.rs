@@ -1,4 +1,4 @@
-//! The lines of memory at which the threads of a domain queue up, on those threads' node.
+//! The cache lines at which the threads of a domain queue up; they are in memory of the domain's node.
 //!
 //! Slots are made many at a time (`process_state.rs`), and their lines with them, on one *sheet*: an area for each domain, in which the
 //! lines of all the slots of the sheet lie side by side. If domains are on several nodes, areas are whole pages, and each is requested from
@@ -6,7 +6,7 @@
 //! addition.
 //!
 //! If the system refuses a node, that is not an error: containers forbid it, and cpusets leave nodes out. The memory is then on the node of
-//! the thread that made the sheet; it works there, but is slower.
+//! the thread that made the sheet; everything works, but more slowly.
 
 use core::ops::Index;
 use core::ptr::NonNull;
@@ -23,7 +23,7 @@ pub(crate) struct Line<P: LockPlatform> {
     pub(crate) tail: P::AtomicU64,
     /// The number of the record that stands up.
     pub(crate) front: P::AtomicU32,
-    /// Since when it has stood up.
+    /// The time at which it stood up.
     pub(crate) since: P::AtomicU64,
 }
 

@@ -14,7 +14,7 @@
 //!
 //! # Which thread holds what in the end
 //! - *Forks*: the child's thread has a copy of the list of the thread that forked, and so holds what that thread held. What other threads
-//!   held is in no list there, and is made new (`RawMutex::renew`).
+//!   held is in no list there, and must be reset (`RawMutex::renew`).
 //! - *Condition variables* release the mutex and take it again; the thread that was moved into the queue notes it itself.
 //! - *A thread that ends* loses its list. What it has not released stays held, by no thread.
 //! - *Another thread* may release a mutex after the thread that took it has disowned it (`RawMutex::disown`, `RawMutex::adopt`).
@@ -30,7 +30,7 @@ const CHECKS: u32 = 10;
 /// How long it sleeps between two checks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Queries the caller's list about the lock with that word; does nothing in release builds, and where there is no list.
+/// Queries the caller's list about the lock with that word. Does nothing in release builds, or if there is no list.
 #[inline(always)]
 fn query<P: LockPlatform, R>(
     word: &P::AtomicU32,
@@ -70,7 +70,7 @@ pub(crate) fn gives_back<P: LockPlatform>(word: &P::AtomicU32) {
     }
 }
 
-/// The caller uses the lock as a thread does that holds it.
+/// The caller uses the lock in a way that requires holding it.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn expect_held<P: LockPlatform>(word: &P::AtomicU32) {

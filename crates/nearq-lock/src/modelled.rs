@@ -1,8 +1,9 @@
-//! Models of this crate under the model checker. All runs of a model are explored, and what happened in them is counted, so that a model
-//! cannot pass without exploring what it is about.
+//! Models of this crate under the model checker. All runs of a model are explored, and the events in them are counted, so that a model
+//! cannot pass without reaching the events that it tests.
 //!
-//! A model that is made smaller, for example with fewer preemptions, may still pass, and no longer reach what it is about. So it names what
-//! must happen, and fails if that does not. `cargo test -p nearq-lock --lib model -- --nocapture` prints how often it did.
+//! A model that is made smaller, for example with fewer preemptions, may still pass although it no longer reaches these events. So each
+//! model names the events that must happen, and fails if they do not. `cargo test -p nearq-lock --lib model -- --nocapture` prints how
+//! often it did.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use nearq_platform::{Linux, LockPlatform, Ordering};
 
 use crate::statistics::{Event, seen};
 
-/// Counts through all runs of a model, and is not a step of any of them.
+/// Counts over all runs of a model. Counting is not a step of any run.
 pub(crate) type Count = <Linux as LockPlatform>::AtomicU32;
 
 /// Explores all runs of a model with at most the given number of preemptions; what `reaches` names must happen in some of them.

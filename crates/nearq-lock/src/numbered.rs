@@ -109,7 +109,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         (0..CHUNKS).find_map(|chunk| Self::take_from(chunk, self.made(chunk)?))
     }
 
-    /// Whether one is made and free. That may have changed by the time the caller uses the answer.
+    /// Whether an entry is made and free. That may have changed by the time the caller uses the answer.
     pub(crate) fn is_one_free(&self) -> bool {
         (0..CHUNKS).filter_map(|chunk| self.made(chunk)).any(|existing| {
             // Relaxed: a hint.

@@ -8,7 +8,7 @@
 //!
 //! Invariants, in addition to those of the queue:
 //! 1. One record is in front, so one thread holds the lock.
-//! 2. A record in front stays there until its guard is dropped, whatever becomes of its thread: a record whose guard was forgotten never
+//! 2. A record in front stays there until its guard is dropped, whatever happens to its thread: a record whose guard was forgotten never
 //!    becomes another thread's (`WaiterSlab::ended`).
 //! 3. An unlock does not touch the lock after the step that lets another thread have it: it either clears the tail or tells the next
 //!    thread, and the steps between are on records.
@@ -172,7 +172,7 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
                 None if !sleep || deadline.is_some_and(|deadline| P::now() >= deadline) => {
                     return None;
                 }
-                // There is nothing to wait on: 65535 others wait.
+                // There is no record to wait by: 65535 are already in use.
                 None => P::sleep(Duration::from_millis(1)),
             }
         };

@@ -41,7 +41,7 @@ use crate::statistics::Counts;
 use crate::stay::Stay;
 use crate::waiter_slab::WaiterSlab;
 
-/// How long a thread sleeps that waits for some steps of another thread.
+/// How long a thread that waits for some steps of another thread sleeps.
 const MOMENT: Duration = Duration::from_micros(50);
 
 /// The maximum number of domains. If there are more caches, neighbouring ones share domains.
@@ -121,8 +121,8 @@ fn reads<P: LockPlatform>() -> u32 {
     (SAMPLE * 1000 / nanos.max(1)).clamp(5, 500)
 }
 
-/// Makes what the mutexes of this process share, which otherwise the first thread does that has to wait: so waiting needs no memory and
-/// reads no files, and a child of a fork knows that it is one.
+/// Creates the state that the mutexes of this process share. Otherwise the first thread that has to wait creates it. After this call,
+/// waiting needs no memory and reads no files, and forks are noticed in the child.
 ///
 /// For libraries that are loaded into other programs. A program with a runtime does not need it. Calling it again does nothing. Must not be
 /// called by functions that run around a fork.
@@ -167,7 +167,7 @@ fn thread_ended<P: LockPlatform>(number: u32) {
 }
 
 impl<P: LockPlatform> ProcessState<P> {
-    /// The state of the caller's process. Made if it does not exist; that may read the machine's description, which takes a while.
+    /// The state of the caller's process. It is created if it does not exist; this may read the machine's description, which takes a while.
     #[inline]
     pub(crate) fn get<'a>() -> &'a Self {
         let there = P::shared();
@@ -202,7 +202,7 @@ impl<P: LockPlatform> ProcessState<P> {
                 return;
             }
             if epoch == now | 1 {
-                // Another thread is doing it, which may be less urgent than the caller and need its CPU.
+                // Another thread is doing it. That thread may be less urgent than the caller, and need the caller's CPU.
                 P::sleep(MOMENT);
                 continue;
             }
@@ -314,7 +314,7 @@ impl<P: LockPlatform> ProcessState<P> {
     }
 
     /// Ensures that a slot is free, if there may be one more: makes some, which takes memory. Not for a thread that holds a mutex for which
-    /// others may be waiting. False if another thread is making some.
+    /// other threads may be waiting. False if another thread is making some.
     #[cold]
     pub(crate) fn stock(&self) -> bool {
         if self.slots.is_one_free() {
@@ -393,7 +393,7 @@ impl<P: LockPlatform> ProcessState<P> {
     }
 
     /// Reads a word until it changes, for about this many microseconds; not at all if enough threads spin in the domain, of which `spare`
-    /// places are left to others. Returns whether it changed.
+    /// places are left to other threads. Returns whether it changed.
     #[inline]
     pub(crate) fn spin(
         &self,

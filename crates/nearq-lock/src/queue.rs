@@ -75,7 +75,7 @@ const HOLDING: u32 = 6;
 pub(crate) const TURN: u32 = 3;
 /// The message: start over, this is no longer a queue.
 pub(crate) const ANEW: u32 = 4;
-/// The message: you are in front, but that is not noted yet where it must be noted.
+/// The message: you are in front, but this has not yet been noted in the place where it belongs.
 pub(crate) const FRONT: u32 = 5;
 
 /// The message to a thread that is in no queue: wait for the mutex without a queue.
@@ -101,8 +101,8 @@ pub(crate) trait Tail {
 pub(crate) enum Waking {
     /// At once.
     Now,
-    /// When the caller releases the mutex that it holds ([`WaiterSlab::wake_deferred`]) and the other thread waits for. Waking a thread
-    /// takes longer than most critical sections, so it is better not to do it while holding a mutex.
+    /// When the caller releases the mutex that it holds and that the other thread waits for ([`WaiterSlab::wake_deferred`]). Waking a
+    /// thread takes longer than most critical sections, so it is better not to do it while holding a mutex.
     Later,
 }
 
@@ -342,7 +342,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         if before == LEFT {
             crate::statistics::seen::note(crate::statistics::Event::SentToLeft);
         }
-        // A thread that a fork has removed no longer waits, just like one that has left.
+        // A thread that does not exist after a fork no longer waits, like one that has left.
         before != LEFT && before & CLAIMED == 0 && epoch == Self::epoch()
     }
 

@@ -1,4 +1,4 @@
-//! The condition variable without a guard: which threads wait, which are notified, and how those get the mutex again.
+//! The condition variable without a guard: which threads wait, which are notified, and how notified threads get the mutex again.
 //!
 //! # Protocol
 //! One 32-bit word, which is a ring of the waiting threads' records (`ring.rs`); zero when no thread waits.

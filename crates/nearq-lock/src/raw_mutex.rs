@@ -15,13 +15,13 @@
 //! Each change is a compare-exchange of the whole word.
 //!
 //! - *lock, fast*: 0 to `LOCKED`.
-//! - *lock otherwise*: `waiting.rs`. A thread that finds the word not `LOCKED` and not `RESERVED` may take it, even if others wait. A
-//!   thread that waits without a queue takes it when it is not `LOCKED`.
+//! - *lock otherwise*: `waiting.rs`. A thread that finds the word not `LOCKED` and not `RESERVED` may take it, even if other threads wait.
+//!   A thread that waits without a queue takes it when it is not `LOCKED`.
 //! - *unlock*: remove `LOCKED` and `ASLEEP`; if `ASLEEP` was there, wake.
 //!
 //! Invariants:
-//! 1. **The thread that changes `LOCKED` from 0 to 1 holds the mutex.** Nothing else gives it the mutex: queues only say which threads may
-//!    read the word and which are woken. So whatever happens to the queues, two threads never hold it.
+//! 1. **The thread that changes `LOCKED` from 0 to 1 holds the mutex.** Nothing else gives a thread the mutex: queues only decide which
+//!    threads may read the word and which are woken. So whatever happens to the queues, two threads never hold it.
 //! 2. **An unlock does not touch the mutex after the compare-exchange that succeeds**: one read-modify-write if no thread waits; the
 //!    wake-up afterwards uses only the address. The next holder may free the mutex at once.
 //! 3. **A thread that sleeps on the word is woken by the unlock that comes next**: it sleeps only while `LOCKED` and `ASLEEP` are both set,
@@ -257,8 +257,8 @@ impl<P: LockPlatform> RawMutex<P> {
 
     /// Takes the lock without a place in any queue, if that is possible before `deadline`. True if the caller holds it now.
     ///
-    /// For threads that may have to wait before [`start`](crate::start) was called, and where it cannot be: for example in a program's
-    /// allocator. It never allocates and reads no files, and is as fair as the system's wake-ups.
+    /// For threads that may have to wait before [`start`](crate::start) was called, in places that cannot call it: for example in a
+    /// program's allocator. It never allocates and reads no files, and is as fair as the system's wake-ups.
     ///
     /// ```
     /// let lock = nearq_lock::raw::RawMutex::new();
@@ -284,10 +284,10 @@ impl<P: LockPlatform> RawMutex<P> {
         locked
     }
 
-    /// As [`lock_unqueued`](Self::lock_unqueued), for a thread that may vanish while it sleeps, by unwinding or a jump: it has left nothing
-    /// behind that others would wait for. It sleeps by calling `sleep`, while the word has the given value, and does not get the lock if
-    /// `sleep` reports that the time is over. If the thread vanishes after it was woken, another one that waits without a queue may sleep
-    /// on: a `sleep` that unwinds wakes one thread on the word first ([`LockPlatform::wake`]).
+    /// As [`lock_unqueued`](Self::lock_unqueued), for a thread that may vanish while it sleeps, by unwinding or a jump: it leaves nothing
+    /// behind that other threads would wait for. It sleeps by calling `sleep`, while the word has the given value, and does not get the
+    /// lock if `sleep` reports that the time is over. If the thread vanishes after it was woken, another one that waits without a queue may
+    /// sleep on: a `sleep` that unwinds wakes one thread on the word first ([`LockPlatform::wake`]).
     ///
     /// `sleep` gets the address of the word, to sleep there. The word names queues and records, so safe code must not be able to change it.
     ///
@@ -494,7 +494,7 @@ impl<P: LockPlatform> RawMutex<P> {
         bound
     }
 
-    /// Likewise, if the caller holds the mutex, and others may queue up.
+    /// Likewise, if the caller holds the mutex and other threads may queue up.
     #[cfg(test)]
     pub(crate) fn bind_for_test_while_held(&self) -> bool {
         Waiting::<P>::new(&self.word).bind_in_front()
@@ -508,7 +508,7 @@ impl<P: LockPlatform> RawMutex<P> {
             Self::leave_slot_of(word);
         }
         if word & LOCKED != 0 {
-            // It was leaked; its address may soon be another mutex's.
+            // The mutex was leaked; its address may soon be another mutex's.
             misuse::lost::<P>(&self.word);
         }
     }

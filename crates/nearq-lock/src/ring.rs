@@ -12,7 +12,7 @@
 //! | bits | name | meaning | changed by |
 //! |---|---|---|---|
 //! | 0 | `LOCKED` | a thread reads or changes the ring | any thread from 0 to 1; the thread that holds the lock to 0 |
-//! | 1 | `ASLEEP` | a thread sleeps until the ring is free, or is about to | a thread that is about to sleep, while `LOCKED`, to 1; the thread that holds the lock to 0, together with `LOCKED`, and then wakes one, which takes the lock with `ASLEEP`, as it cannot know of others |
+//! | 1 | `ASLEEP` | a thread sleeps until the ring is free, or is about to | a thread that is about to sleep, while `LOCKED`, to 1; the thread that holds the lock to 0, together with `LOCKED`, and then wakes one, which takes the lock with `ASLEEP`, as it cannot know whether others sleep |
 //! | 2 | `AWAITED` | a thread sleeps until the ring is empty | that thread, while it holds the lock, to 1; the thread that empties the ring to 0, and then wakes all |
 //! | 3-15 | `EPOCH` | the process that all of this belongs to (`LockPlatform::fork_epoch`) | the thread that takes the lock |
 //! | 16-31 | `LAST` | the record that is last in order, or 0 | the thread that holds the lock, when it releases it |
@@ -39,9 +39,9 @@
 //! the ring, its memory may be freed. So a thread that notifies all takes the leaving records out too, and waits until their owners have
 //! passed the lock (`EXPECTED`). They hold the lock for a few instructions, and never while they wait for anything else.
 //!
-//! A thread that notifies one leaves those records in the ring whose owners are leaving by themselves. A thread that is about to free the
-//! memory and did not notify all waits until the ring is empty ([`until_empty`]): then no thread is blocked there, and no thread will lock
-//! the ring again. Threads that were notified and only have to take their mutex are not in the ring, and are not waited for.
+//! A thread that notifies one thread leaves the records in the ring whose owners are leaving by themselves. A thread that is about to free
+//! the memory and did not notify all waits until the ring is empty ([`until_empty`]): then no thread is blocked there, and no thread will
+//! lock the ring again. Threads that were notified and only have to take their mutex are not in the ring, and are not waited for.
 //!
 //! # Forks
 //! In the child of a fork, the waiting threads do not exist, and one of them may have held the lock. The first use in the child starts with
@@ -73,13 +73,13 @@ const LEAVING: u32 = 8;
 /// As `LEAVING`, but no longer in the ring, and a notifier waits for the owner.
 const EXPECTED: u32 = 9;
 
-/// How many times to read a locked ring's word before sleeping. The ring is locked for tens of instructions.
+/// How many times to read a locked ring's word before sleeping. The ring is only locked for tens of instructions.
 const READS: u32 = 100;
 
 /// The ring's word if a thread is in the ring, as far as the caller can know.
 #[inline]
 pub(crate) fn peek<P: LockPlatform>(word: &P::AtomicU32) -> Option<u32> {
-    // Relaxed: sees the threads that came in before something that the caller has ordered before this; says nothing of others.
+    // Relaxed: sees the threads that came in before something that the caller has ordered before this; says nothing about other threads.
     let found = word.load(Ordering::Relaxed);
     (found >> LAST_SHIFT != 0).then_some(found)
 }
@@ -419,7 +419,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
     /// Takes the record of a thread that was not notified out of the ring, and gives it back.
     pub(crate) fn leave(&self, number: u32, ring: &P::AtomicU32) {
         if !self.owner_exists(number) {
-            // In the child of a fork, in no ring.
+            // In the child of a fork, the record is in no ring.
             self.give_back(number);
             return;
         }

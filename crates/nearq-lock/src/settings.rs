@@ -1,4 +1,4 @@
-//! How the mutexes of a process behave: the mode and the thresholds, and the names that others gave them.
+//! How the mutexes of a process behave: the mode and the thresholds, and their names in the kernel lock that was published in 2024.
 
 use core::fmt;
 use core::str::FromStr;
@@ -31,8 +31,8 @@ pub enum Mode {
     Auto,
     /// One queue, on any machine: as the kernel lock that was published in 2024, with `dynamic_enable` 0.
     Plain,
-    /// A queue for each last-level cache from the time when two threads wait, for as long as the mutex exists. If more than a thousand
-    /// mutexes have such queues at once: only while a thread waits.
+    /// A queue for each last-level cache from the moment that two threads wait, for as long as the mutex exists. If more than a thousand
+    /// mutexes have such queues at once, a mutex has them only while a thread waits.
     Numa,
 }
 
@@ -127,8 +127,8 @@ impl core::error::Error for UnknownMode {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How waiters are treated (`dynamic_enable`). At first what the environment variable `NEARQ_LOCK` says: `off`, `auto`, `plain` or
-    /// `numa`; `auto` if it is not set.
+    /// How waiters are treated (`dynamic_enable`). The initial value is that of the environment variable `NEARQ_LOCK`: `off`, `auto`,
+    /// `plain` or `numa`; `auto` if it is not set.
     pub mode: Mode,
     /// After this many hand-overs in a row, the mutex decides whether to change to a queue for each cache: 16 to 2048, default 50
     /// (`osq_keep_times`, where the default is 32, and the depth of the queue is counted instead, `osq_lock_depth`).
@@ -138,8 +138,8 @@ pub struct Settings {
     /// After this many hand-overs within a cache, another cache has the turn, if threads wait there: 5 to 2048, default 256
     /// (`osq_node_max`).
     pub batch: u32,
-    /// For how long at most hand-overs stay within a cache while others wait, and how long the thread that has the turn tolerates being
-    /// overtaken: 10 µs to 1 s, default 1 ms.
+    /// The longest time for which hand-overs stay within a cache while other caches wait, and how long the thread that has the turn
+    /// tolerates being overtaken: 10 µs to 1 s, default 1 ms.
     pub patience: Duration,
     /// How many times the last waiter must have left, without a wait in another cache, before the mutex returns to one queue: 1 to 127,
     /// default 8 (the kernel lock checks every 60 s whether all is idle).
@@ -217,7 +217,7 @@ impl Settings {
         clamped
     }
 
-    /// What is in effect at the start.
+    /// The settings that are in effect at the start.
     pub(crate) fn at_start<P: LockPlatform>() -> Self {
         let mut settings = Settings::default();
         let parse = |text: &str| text.parse().map_err(|_: UnknownMode| MODES.to_owned());
@@ -227,7 +227,7 @@ impl Settings {
         settings
     }
 
-    /// Changes back as soon as it can and queues up at once, for models.
+    /// Settings for models: a mutex changes back as soon as it can, and threads queue up at once.
     #[cfg(all(test, not(any(miri, tsan))))]
     pub(crate) fn eager(self) -> Self {
         Settings { quiet: 1, yields: 0, ..self }

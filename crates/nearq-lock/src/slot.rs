@@ -38,7 +38,7 @@ use crate::lines::{Line, Row};
 use crate::process_state::ProcessState;
 use crate::queue::{ANEW, Recipient, TURN, Tail, Waking};
 
-/// In `top`: a thread has the turn. The bits below it are the domains', and those above it are the generation.
+/// In `top`: a thread has the turn. The bits below it are those of the domains, and the bits above it are the generation.
 const TAKEN: u64 = 1 << 32;
 /// The first bit of the generation, in `top` and in tails.
 const GENERATION: u32 = 33;
@@ -336,7 +336,7 @@ impl<P: LockPlatform> Slot<P> {
 
     /// The caller has the turn; now no thread has it. False if a thread has stood up in the meantime.
     pub(crate) fn rest(&self) -> bool {
-        // Acquire: the lines of the threads that stand up; if this fails, it is their turn.
+        // Acquire: the lines of the threads that stand up, which get the turn if this step fails.
         let top = self.head.top.load(Ordering::Acquire);
         top as u32 == 0 && self.step(top, top & !TAKEN).is_ok()
     }

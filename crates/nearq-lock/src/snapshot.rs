@@ -66,7 +66,7 @@ impl Snapshot {
             let (held, caches) = if is_ours { there.observe() } else { (false, 0) };
             mutexes.push(SlottedMutex { slot, held, caches });
         });
-        // Read after the others, so that there are at least as many slots as mutexes found.
+        // Read last, so that the number of slots is at least the number of mutexes that were found.
         Snapshot { slots: process.slots.made_count(), mutexes }
     }
 }

@@ -8,7 +8,7 @@ use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering};
 
 use crate::process_state::ProcessState;
 
-/// What is counted.
+/// The events that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Contended,

@@ -47,7 +47,7 @@ pub struct Summons<P: LockPlatform = Linux> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered {
     pub(crate) was_sent: bool,
-    /// The record by which it already waited: in a signal handler it may wait within a wait.
+    /// The record by which the thread already waited: in a signal handler, it may wait within a wait.
     outer: u32,
 }
 

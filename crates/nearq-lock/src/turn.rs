@@ -420,8 +420,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// For tests: queues up in the plain queue and binds a slot once in front, as a thread does that has had the turn and has the mutex.
-    /// Does nothing if other threads are in the queue, because one of them would have the turn.
+    /// For tests: queues up in the plain queue and binds a slot once in front, like a thread that has had the turn and has the mutex. Does
+    /// nothing if other threads are in the queue, because one of them would have the turn.
     #[cfg(test)]
     pub(crate) fn bind_in_front(&self) -> bool {
         // Another thread may have been preempted while it made slots.

@@ -25,7 +25,7 @@ use crate::numbered::Numbered;
 /// The mark on a thread's number: its record is in a queue.
 const IN_USE: u32 = 1 << 31;
 
-/// What a thread waits by. `queue.rs` has its protocol.
+/// A record by which a thread waits. `queue.rs` has its protocol.
 #[repr(align(64))]
 pub(crate) struct Record<P: LockPlatform> {
     /// What its owner waits for, and sleeps on.
@@ -76,7 +76,7 @@ const _: () =
 /// All waiters' records of a process.
 pub(crate) struct WaiterSlab<P: LockPlatform> {
     records: Numbered<P, Record<P>, 4, 15>,
-    /// Called when a thread ends that has a number.
+    /// Called when a thread that has a number ends.
     end: fn(u32),
 }
 

@@ -66,7 +66,7 @@ use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, TAIL, TAIL_SHIFT};
 /// How many times to read a held mutex's word before queueing up: as `std`'s mutex.
 const FIRST_READS: u32 = 100;
 
-/// A thread that lets others run and comes back after this long has given a preempted holder its chance.
+/// If a thread lets other threads run and gets the CPU back after this long, a preempted holder has had its chance.
 const LONG_YIELD: Duration = Duration::from_micros(100);
 
 /// A mutex's word, and a thread that wants it.

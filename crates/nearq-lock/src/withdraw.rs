@@ -1,8 +1,8 @@
 //! How a thread gives up waiting in a queue (`queue.rs`), so that records without a waiter do not pile up there.
 //!
 //! A queue is followed from its front to its end, so a thread that waits in it cannot take its record out: the record stays behind as
-//! `LEFT`, until the turn reaches it. With nothing else, threads that come to a held lock again and again and wait for a short time would
-//! leave a record each time, until the process has none left.
+//! `LEFT`, until the turn reaches it. Without further measures, threads that come to a held lock again and again and wait for a short time
+//! would each time leave a record behind, until the process has none left.
 //!
 //! # Protocol
 //! A thread that gives up reads the record *ahead* of its own, which it noted in `before` when it joined. If no thread waits there any

@@ -60,7 +60,7 @@ fn free_mutexes_need_little_extra_memory() {
     let before = BYTES.load(Ordering::Relaxed);
     for mode in [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa] {
         let mut settings = Settings::default();
-        // So that threads queue up at once.
+        // This makes threads queue up at once.
         (settings.mode, settings.yields) = (mode, 0);
         settings.set_for_process();
         let mutexes: Arc<[Mutex<()>]> = (0..MUTEXES).map(|_| Mutex::new(())).collect();
@@ -70,7 +70,7 @@ fn free_mutexes_need_little_extra_memory() {
                 let main = move || {
                     for (index, mutex) in mutexes.iter().enumerate() {
                         let _guard = mutex.lock();
-                        // Waits while holding it, so that the others come to wait.
+                        // Waits while holding it, so that the other threads have to wait.
                         if index % 16 == 0 {
                             Linux::yield_now();
                         }

@@ -1,4 +1,4 @@
-//! The child of a fork: mutexes and condition variables that others waited for in the parent are usable, whichever threads those were.
+//! The child of a fork: mutexes and condition variables that threads of the parent waited for are usable, whichever threads these were.
 
 // ThreadSanitizer starts no thread in a child of several threads.
 #![cfg(not(any(miri, tsan)))]

@@ -7,11 +7,11 @@
 //!
 //! # Roles
 //! - *Workers*, more than there are CPUs, do a number of rounds and end; the main thread starts others in their place. What a worker does
-//!   is a function of the seed and of its number; the order in which workers run is up to the machine.
+//!   depends only on the seed and on its number; the order in which workers run depends on the machine.
 //! - The *hot* mutexes are taken and released in all possible ways, for no time, for long, and across a sleep.
 //! - *Tokens* pass through a condition variable, whose waiters have deadlines or not and are notified one by one or all together.
 //! - *Short-lived* mutexes have a page of their own, and a few users. The last user destroys the mutex right after its unlock. The page is
-//!   unmapped, or overwritten and checked later, so that a thread that touches it late is killed or noticed.
+//!   unmapped, or overwritten and checked later, so that a thread that touches it too late is killed or detected.
 //! - *Destroyers* are workers that do only that. The error that they provoke is an access a few instructions too late, so a separate
 //!   thread, the *tormentor*, interrupts workers by a signal at any point, for longer than a mutex needs to be taken and destroyed.
 //! - The *main thread* changes the mode and the thresholds, and forks; the child resets everything and lets threads of its own use it.
@@ -44,7 +44,7 @@ use system::{INTERRUPT, getpid, has_ended, may_be_interrupted, signal, stand_sti
 type Word = <Linux as LockPlatform>::AtomicU64;
 type JoinHandle = <Linux as Threads>::JoinHandle;
 
-/// No thread waits longer than this for a mutex or for an available token, however much else the machine has to do.
+/// No thread waits longer than this for a mutex or for an available token, however busy the machine is.
 const BOUND: Duration = Duration::from_mins(1);
 /// How many hot mutexes there are.
 const HOT: usize = 3;

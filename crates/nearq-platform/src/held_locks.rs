@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// How many locks a list has space for. More than two or three at once are rare, except for a thread that forks: it holds them all.
 const CAPACITY: usize = 32;
-/// How many marks there are. Two locks that share one take knowledge away from each other, and nothing else.
+/// How many marks there are. Two locks that share a mark overwrite each other's; this only loses information.
 const MARKS: usize = 1024;
 
 /// The mark of the thread that took a lock last, by address.
@@ -103,7 +103,7 @@ impl HeldLocks {
             self.count.set(count + 1);
             self.put(count, lock);
         } else {
-            // What is new is worth more than what may have been leaked long ago.
+            // A new lock matters more than one that may have been leaked long ago.
             let beyond = self.beyond.get();
             self.beyond.set(beyond + 1);
             self.put(beyond as usize % CAPACITY, lock);
@@ -172,7 +172,7 @@ mod tests {
         other.add(0x1000);
         assert!(leaker.may_have(0x1000) && !leaker.surely_has(0x1000));
         assert!(other.remove(0x1000) && !leaker.surely_has(0x1000));
-        // It takes the new one: that is in the list once, and gone when it is given back.
+        // The thread takes the new lock: it is in the list once, and is removed when the lock is released.
         leaker.add(0x1000);
         assert!(leaker.surely_has(0x1000));
         assert!(leaker.remove(0x1000) && !leaker.may_have(0x1000));

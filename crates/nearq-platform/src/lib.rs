@@ -1,4 +1,4 @@
-//! What a machine can do for the runtime, and Linux doing it.
+//! What a machine can do for the runtime, and its implementation on Linux.
 //!
 //! [`Platform`] is the interface between the runtime and the machine. It consists of three traits, each based on the one before:
 //!
@@ -8,8 +8,8 @@
 //! | [`Threads`] | threads and their states, waiting for work, fences | `nearq-core` |
 //! | [`Placement`] | the machine, affinities, where memory is | `nearq-core`, the experiments, the command |
 //!
-//! `nearq-lock` is written against the first alone and `nearq-core` against all three, so that the same code runs on Linux ([`Linux`]), on
-//! a simulated machine with hundreds of CPUs, and under a model checker.
+//! `nearq-lock` is written against the first trait only, and `nearq-core` against all three, so that the same code runs on Linux
+//! ([`Linux`]), on a simulated machine with hundreds of CPUs, and under a model checker.
 //!
 //! This is the only crate that makes system calls, starts threads or names `std`'s atomics.
 //! It knows nothing about queues and locks.

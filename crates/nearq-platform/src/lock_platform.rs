@@ -1,7 +1,8 @@
 //! What a lock needs of the machine: the trait [`LockPlatform`], and the plain data that goes through it.
 //!
-//! For `nearq-lock`, which calls each of these functions and no others, and for things as small, like [`Parker`](crate::Parker). The data:
-//! how a wait ended ([`Wait`]), where memory must come from ([`MemoryPolicy`]), and what is called around a fork ([`ForkHooks`]).
+//! The trait is for `nearq-lock`, which calls each of these functions and no others, and for primitives that are as small, like
+//! [`Parker`](crate::Parker). The data: how a wait ended ([`Wait`]), where memory must come from ([`MemoryPolicy`]), and what is called
+//! around a fork ([`ForkHooks`]).
 
 use core::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::{Atomic, AtomicInt, CacheMap, ConstAtomic, HeldLocks, Instant, OsErro
 /// **Blocking.** Only [`wait`](Self::wait), [`sleep`](Self::sleep) and [`yield_now`](Self::yield_now) give up the CPU. A lock blocks in no
 /// other way, and spins in no other way than [`wait_until_changed`](Self::wait_until_changed).
 ///
-/// **What is believed.** Locks build memory safety on what this trait says: atomics are atomic and ordered as asked,
+/// **What is relied on.** Locks base memory safety on the promises of this trait: atomics are atomic and ordered as asked,
 /// [`number`](Self::number) is what the calling thread itself has set, [`shared`](Self::shared) is what [`share`](Self::share) made,
 /// [`fork_epoch`](Self::fork_epoch) changes with each fork and at no other time, [`page_size`](Self::page_size) is a multiple of a cache
 /// line. A platform that breaks these promises may lead to undefined behaviour, even if it is written without `unsafe`. Programs use the
@@ -47,8 +48,8 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// Returns whether it changed. The last read is a relaxed load.
     fn wait_until_changed(word: &Self::AtomicU32, value: u32, budget: u32) -> bool;
 
-    /// Keeps the CPU busy for about as long as `reads` reads of [`wait_until_changed`](Self::wait_until_changed) take,
-    /// without reading anything: for a thread that has lost a race for a word and lets others go first.
+    /// Keeps the CPU busy for about as long as `reads` reads of [`wait_until_changed`](Self::wait_until_changed) take, without reading
+    /// anything: for a thread that has lost a race for a word and lets other threads go first.
     #[inline]
     fn pause(reads: u32) {
         for _ in 0..reads {
@@ -76,7 +77,7 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// The CPU that the caller runs on. It may run on another one by the time it uses the answer.
     fn current_cpu() -> usize;
 
-    /// Which CPUs are near each other, read again; one cache with one CPU if the machine cannot be read.
+    /// Reads again which CPUs are near each other; one cache with one CPU if the machine cannot be read.
     fn cache_map() -> CacheMap;
 
     // ---- the caller -------------------------------------------------------------------------------------
@@ -115,9 +116,9 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// process to ask (outside of a simulation).
     fn shared() -> *const ();
 
-    /// What the locks of this process share. `make` makes it if it does not exist yet. If several are made at the same
-    /// time, one stays and `end` takes the others back. `end` also takes back the one that stays when the platform's
-    /// process ends and the program does not. What was done before it was made is visible.
+    /// The state that the locks of this process share. `make` creates it if it does not exist yet. If several threads create it at the same
+    /// time, one of the states stays and `end` frees the others. `end` also frees the one that stays if the platform's process ends before
+    /// the program does. What was done before it was created is visible.
     ///
     /// # Safety
     /// `make` always makes the same kind of thing; the result may be used by all threads until the process ends, and `end`
@@ -145,9 +146,9 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
 
     // ---- memory -----------------------------------------------------------------------------------------
 
-    /// Sets where the pages of a range come from; with `move_pages`, those already there are moved.
+    /// Sets where the pages of a range come from; with `move_pages`, pages that already exist are moved.
     ///
-    /// The range is widened to whole pages inwards: a page that is only partly inside is left alone.
+    /// The range is narrowed to whole pages: a page that is only partly inside is left alone.
     ///
     /// # Errors
     /// A container refuses it, or a node does not exist.
@@ -198,7 +199,7 @@ pub enum Wait {
 pub enum MemoryPolicy {
     /// The node of the CPU that touches it first.
     Local,
-    /// This node while it has memory, then others.
+    /// This node while it has memory, then other nodes.
     Preferred(usize),
     /// These nodes only.
     Bind(Vec<usize>),

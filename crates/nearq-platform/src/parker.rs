@@ -9,10 +9,9 @@
 //! | `PARKED` | the owner sleeps, or is about to | any thread to `PERMIT`, and then wakes it; the owner to `EMPTY` when its time is over |
 //! | `PERMIT` | an `unpark` that has not been consumed | owner to `EMPTY` |
 //!
-//! The race: `unpark` comes between the owner's decision to sleep and its sleep. The permit is the answer:
-//! `unpark` swaps `PERMIT` in whatever was there; the owner sleeps only on the word `PARKED`, which the
-//! platform's `wait` compares under its own lock. The swap (release) pairs with the owner's consuming
-//! swap (acquire): what was written before `unpark` is seen after `park`.
+//! The race: `unpark` comes between the owner's decision to sleep and its sleep. The permit solves this: `unpark` swaps in `PERMIT`
+//! whatever the word was; the owner sleeps only on the word `PARKED`, which the platform's `wait` compares under its own lock. The swap
+//! (release) pairs with the owner's consuming swap (acquire): what was written before `unpark` is seen after `park`.
 //!
 //! Only the owner may call `park`; any thread may call `unpark`.
 
@@ -22,7 +21,7 @@ const EMPTY: u32 = 0;
 const PARKED: u32 = 1;
 const PERMIT: u32 = 2;
 
-/// A permit that one thread waits for and others give.
+/// A permit that one thread waits for and other threads give.
 ///
 /// ```
 /// use nearq_platform::{Linux, Parker};

@@ -1,7 +1,8 @@
-//! Where threads and memory are, and where they must be: the trait [`Placement`], and the plain data that goes through it.
+//! Where threads and memory are, and where they should be: the trait [`Placement`], and the plain data that goes through it.
 //!
-//! For code that places work near its data: the layout of queues, workers, homes, the experiments. The data: the machine and what this
-//! process may use of it ([`Machine`]), what a later check of it found ([`MachineChange`]), and on which nodes memory is ([`Residency`]).
+//! The trait is for code that places work near its data: the layout of queues, workers, homes, the experiments. The data: the machine and
+//! what this process may use of it ([`Machine`]), what a later check of it found ([`MachineChange`]), and on which nodes memory is
+//! ([`Residency`]).
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -12,16 +13,16 @@ use crate::{MemoryPolicy, OsError, Threads};
 
 /// What a machine says about its CPUs and memory, and where it puts threads and pages.
 ///
-/// **What is believed.** Nothing that memory safety depends on: a wrong answer here only puts work and memory in the wrong place.
+/// **What is relied on.** Memory safety depends on none of this: a wrong answer here only puts work and memory in the wrong place.
 pub trait Placement: Threads {
     // ---- the machine ------------------------------------------------------------------------------------
 
-    /// The machine, and what this process may use of it, read again. Takes a tenth of a second on a large machine.
+    /// Reads the machine, and what this process may use of it, again. Takes a tenth of a second on a large machine.
     ///
     /// If not all of it can be read, the answer has what is known, and is [not whole](Topology::is_whole).
     ///
     /// # Errors
-    /// If not even the CPUs of the machine are known; the text says why.
+    /// Not even the CPUs of the machine are known; the text says why.
     fn machine() -> Result<Machine, String>;
 
     /// Looks at the machine again, as far as it may have changed. `known` returns what was read before: a platform may compare with that
@@ -29,7 +30,7 @@ pub trait Placement: Threads {
     /// not call it.
     ///
     /// # Errors
-    /// If what may have changed cannot be read; what was known before stays valid.
+    /// What may have changed cannot be read; what was known before stays valid.
     fn reread_machine<K: AsRef<Topology> + AsRef<Limits>>(
         known: impl FnOnce() -> Arc<K>,
     ) -> Result<MachineChange, String> {
@@ -127,7 +128,7 @@ pub struct Residency {
     pub page_size: usize,
 }
 
-/// Pages of a range that are looked up to know where it is: some 0.1 ms on Linux.
+/// The number of pages of a range that are looked up to find out where it is; this takes about 0.1 ms on Linux.
 const SAMPLES: usize = 256;
 
 impl Residency {

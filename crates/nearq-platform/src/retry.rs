@@ -13,9 +13,10 @@
 //! However many threads wait or ask, the stack is taken at most once per [`PAUSE`] (`not_before`), because a failing attempt costs the
 //! system a call.
 //!
-//! A thread that is about to push has written the first node's address into its own. Meanwhile that node may be taken and freed, and another
-//! one made at the same address and pushed. Then the exchange succeeds: the address is right, but the pointer's provenance is that of the
-//! freed node. So nodes are published by their addresses (`expose_provenance`), and the thread that takes the stack goes by those.
+//! A thread that is about to push a node has written the first node's address into it. Meanwhile that first node may be taken and freed,
+//! and another node may be made at the same address and pushed. Then the exchange succeeds: the address is right, but the pointer's
+//! provenance is that of the freed node. So nodes are published by their addresses (`expose_provenance`), and the thread that takes the
+//! stack goes by those.
 //!
 //! # Forks
 //! `busy` holds the process's epoch, plus one. In the child of a fork, the parent's mark does not count. Attempts that a thread of the
@@ -99,7 +100,7 @@ impl Retries {
     /// `now` is the time on the platform's clock.
     pub fn make(&self, epoch: u64, now: Instant) {
         let now = now.as_nanos();
-        // Relaxed: the time is all there is.
+        // Relaxed: nothing is published with the time.
         let is_early = now < self.not_before.load(Ordering::Relaxed);
         if is_early || self.head.load(Ordering::Relaxed).is_null() {
             return;
@@ -143,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// That many pauses after the clock's origin.
+    /// The instant that many pauses after the clock's origin.
     fn at(pauses: u32) -> Instant {
         Instant::from_nanos(0) + PAUSE * pauses
     }
@@ -167,7 +168,7 @@ mod tests {
         retries.add(fails(&retries, 0, &made));
         for (round, count) in [(1, 2), (2, 3), (3, 4), (4, 4)] {
             retries.make(0, at(round));
-            // Not again within the pause.
+            // No attempt is made again within the pause.
             retries.make(0, at(round));
             assert_eq!(made.load(Ordering::Relaxed), count);
         }
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn the_mark_of_another_process_is_ignored() {
         let (retries, made) = (Arc::new(Retries::new()), Arc::default());
-        // As a fork in the middle of the parent's `make` leaves it.
+        // This is the state in which a fork in the middle of the parent's `make` leaves the child.
         retries.busy.store(1, Ordering::Relaxed);
         retries.add(fails(&retries, 0, &made));
         retries.make(1, at(1));

@@ -1,14 +1,14 @@
-//! Which causes have been warned of: [`Said`].
+//! Records which causes a warning was given for: [`Said`].
 //!
 //! Many threads may meet the same cause, and one warning is enough. The table has a fixed size and no lock, so it may be used anywhere,
 //! also in the child of a fork. The child does not repeat the warnings of its parent.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How many causes are distinguished. Further causes are not warned of. The program has about ten.
+/// How many causes are distinguished. Further causes get no warning. The program has about ten.
 const CAUSES: usize = 64;
 
-/// The hashes of the causes already warned of.
+/// The hashes of the causes for which a warning was given.
 #[derive(Debug)]
 pub struct Said([AtomicU64; CAUSES]);
 
@@ -18,7 +18,7 @@ impl Said {
         Said([const { AtomicU64::new(0) }; CAUSES])
     }
 
-    /// Whether the caller is the first to warn of this cause; notes that it was warned of.
+    /// Whether the caller is the first to warn of this cause. Notes that a warning was given.
     pub fn is_first(&self, cause: &str) -> bool {
         let hashed = hash(cause);
         for entry in &self.0 {

@@ -1,14 +1,14 @@
 //! Reads settings from outside the program: [`read_setting`], and [`parse_switch`] for those that are on or off.
 //!
-//! A program must not end because of a letter in its environment. So a value that is not understood is warned of once, and the caller
-//! goes on without it.
+//! A program must not end because of a wrong letter in its environment. So a value that is not understood causes one warning, and the
+//! caller goes on without it.
 
 use crate::LockPlatform;
 
 /// What a switch may be, in words.
 pub const SWITCH: &str = "0, off, no or false, or 1, on, yes or true";
 
-/// Characters of a value, and of what is allowed, that a warning shows at most.
+/// The maximum number of characters of a value, and of what is allowed, that a warning shows.
 const MOST_OF_A_VALUE: usize = 80;
 const MOST_OF_WHAT_IS_ALLOWED: usize = 500;
 
@@ -25,7 +25,7 @@ pub fn parse_switch(text: &str) -> Option<bool> {
     }
 }
 
-/// A value that was not understood. It has been warned of.
+/// A value that was not understood. The warning has been printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotUnderstood;
 

@@ -1,8 +1,8 @@
-//! What the runtime needs of threads beyond a lock: the trait [`Threads`], and the plain data that goes through it.
+//! What the runtime needs of threads in addition to what a lock needs: the trait [`Threads`], and the plain data that goes through it.
 //!
-//! For `nearq-core`: its workers, its monitor and its timer are threads that are started, watched and favoured. The data: how a thread is
-//! started ([`ThreadSpec`]), how it is scheduled ([`Scheduling`], [`SchedPolicy`]), what it is doing ([`RunState`]), which signals it has
-//! blocked ([`SignalMask`]).
+//! The trait is for `nearq-core`, whose workers, monitor and timer are threads that are started, watched and favoured. The data: how a
+//! thread is started ([`ThreadSpec`]), how it is scheduled ([`Scheduling`], [`SchedPolicy`]), what it is doing ([`RunState`]), which
+//! signals it has blocked ([`SignalMask`]).
 
 use core::time::Duration;
 
@@ -14,18 +14,17 @@ use crate::{Atomic, Attempt, Instant, LockPlatform, Ordering, OsError, PlatformC
 ///
 /// **Blocking.** [`wait_for_work`](Self::wait_for_work) and [`join`](Self::join) give up the CPU too.
 ///
-/// **What is believed**, for memory safety, beyond [what a lock believes](LockPlatform): fences order, a [cell](PlatformCell) gives the
-/// address of the value in it,
-/// [`current_thread`](Self::current_thread) names the caller and no other thread, [`slot`](Self::slot) and [`ending`](Self::ending) hold
-/// what the calling thread itself put there.
+/// **What is relied on** for memory safety, in addition to [what a lock relies on](LockPlatform): fences order, a [cell](PlatformCell)
+/// gives the address of the value in it, [`current_thread`](Self::current_thread) names the caller and no other thread,
+/// [`slot`](Self::slot) and [`ending`](Self::ending) hold what the calling thread itself put there.
 pub trait Threads: LockPlatform {
     /// Plain memory under a protocol.
     type Cell<T>: PlatformCell<T>;
-    /// Names a thread while it lives and after. Cheap to copy.
+    /// Names a thread while it lives and after it has ended. Cheap to copy.
     type Thread: Copy + Send + Sync + PartialEq + core::fmt::Debug + 'static;
     /// The right to wait for a thread's end. Dropping it lets the thread go on by itself.
     type JoinHandle: Send + Sync + 'static;
-    /// A thread that is asked again and again what it is doing; see [`watch`](Self::watch).
+    /// A thread whose state is read again and again; see [`watch`](Self::watch).
     type Watch: Send + 'static;
 
     // ---- memory -----------------------------------------------------------------------------------------
@@ -35,8 +34,8 @@ pub trait Threads: LockPlatform {
 
     /// A `SeqCst` fence under a model checker that treats `SeqCst` accesses as little more than `AcqRel`; nothing elsewhere.
     ///
-    /// Stands between the write of one atomic and the read of another (Dekker's pattern) where all four
-    /// accesses are `SeqCst`, which is enough by itself in the language's memory model.
+    /// Belongs between the write of one atomic and the read of another (Dekker's pattern) if all four accesses are `SeqCst`, which is
+    /// enough by itself in the language's memory model.
     #[inline(always)]
     fn model_fence() {}
 
@@ -96,17 +95,16 @@ pub trait Threads: LockPlatform {
         false
     }
 
-    /// Has the caller's sleeps end as soon after their deadlines as the system can, from now on, instead of together with
-    /// those of others a little later. For the few threads on whose timing others depend.
+    /// From now on, the caller's sleeps end as soon after their deadlines as the system can make them, instead of a little later together
+    /// with those of other threads. For the few threads on whose timing others depend.
     #[inline]
     fn wake_exactly() {}
 
     // ---- start and end ----------------------------------------------------------------------------------
 
-    /// Starts a thread. A name that is refused or too long is cut; a nice or an affinity that is refused is
-    /// reported to `spec.refused` from the new thread, which runs all the same. It gets as much of
-    /// `spec.scheduling` as [`favour`](Self::favour) can give it, and nothing is reported:
-    /// [`scheduling`](Self::scheduling) shows the result.
+    /// Starts a thread. A name that is refused or too long is cut; a nice or an affinity that is refused is reported to `spec.refused` from
+    /// the new thread, which runs anyway. It gets as much of `spec.scheduling` as [`favour`](Self::favour) can give it, and nothing is
+    /// reported: [`scheduling`](Self::scheduling) shows the result.
     ///
     /// # Errors
     /// The thread could not be created (limits on processes, memory).
@@ -115,7 +113,7 @@ pub trait Threads: LockPlatform {
         main: impl FnOnce() + Send + 'static,
     ) -> Result<Self::JoinHandle, OsError>;
 
-    /// The signals that the caller has blocked; none where there are no signals.
+    /// The signals that the caller has blocked; none on a platform without signals.
     fn signal_mask() -> SignalMask {
         SignalMask::default()
     }
@@ -155,11 +153,11 @@ pub trait Threads: LockPlatform {
     /// The thread is gone.
     fn scheduling(thread: Self::Thread) -> Result<Scheduling, OsError>;
 
-    /// Sets as much of `wanted` as is allowed and known here: if its nice value is refused, the nearest one that is allowed. What
-    /// this system lacks (slices, the idle class) is silently left out; without the class `Idle`, only the nice value is set.
+    /// Sets as much of `wanted` as is allowed and known here: if its nice value is refused, the nearest one that is allowed. Features that
+    /// this system lacks (slices, the idle class) are silently left out; without the class `Idle`, only the nice value is set.
     ///
     /// # Errors
-    /// Something was refused; the rest was done. Or the thread is gone.
+    /// A part was refused, and the rest was done; or the thread is gone.
     fn favour(thread: Self::Thread, wanted: Scheduling) -> Result<(), OsError> {
         Self::set_scheduling(thread, wanted.policy, wanted.nice, wanted.slice)
     }
@@ -184,7 +182,7 @@ pub trait Threads: LockPlatform {
     /// The state cannot be read (no `/proc`).
     fn run_state(thread: Self::Thread) -> Result<RunState, OsError>;
 
-    /// Prepares to ask for the thread's state often.
+    /// Prepares for reading the thread's state often.
     fn watch(thread: Self::Thread) -> Self::Watch;
 
     /// As [`run_state`](Self::run_state), and faster from the second time on.
@@ -248,7 +246,7 @@ pub struct Scheduling {
     pub policy: SchedPolicy,
     /// The nice value, -20 (most favoured) to 19.
     pub nice: i32,
-    /// How long it runs at a stretch while others want its CPU, which also determines how soon it gets the CPU after a sleep;
+    /// How long it runs without a break while other threads want its CPU. This also determines how soon it gets the CPU after a sleep;
     /// `None` is the system's own.
     pub slice: Option<Duration>,
 }

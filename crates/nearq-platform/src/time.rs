@@ -1,4 +1,4 @@
-//! A point in time that works on a computed machine as well as on a real one.
+//! A point in time, on a simulated machine as well as on a real one.
 
 use core::ops::{Add, Sub};
 use core::time::Duration;
@@ -10,8 +10,8 @@ const REAL_TIME: u64 = 1 << 63;
 ///
 /// Only differences mean something. On Linux the clock is `CLOCK_MONOTONIC`.
 ///
-/// One kind is on another clock: [a deadline on the real-time clock](Self::on_real_time_clock), which is for waiting alone. It is later
-/// than all others.
+/// One kind is on another clock: [a deadline on the real-time clock](Self::on_real_time_clock), which is only for waiting. It is later than
+/// all other instants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -21,8 +21,8 @@ impl Instant {
         Instant(nanos)
     }
 
-    /// A deadline on the real-time clock of Linux, that many nanoseconds after the beginning of 1970: for waits of that platform, which
-    /// end when that clock reaches it, even by being set. Anything later than the year 2262 is never.
+    /// A deadline on the real-time clock of Linux, that many nanoseconds after the beginning of 1970: for waits of that platform, which end
+    /// when that clock reaches it, even by being set. A deadline later than the year 2262 never comes.
     pub const fn on_real_time_clock(nanos: u64) -> Self {
         if nanos < REAL_TIME - 1 { Instant(REAL_TIME | nanos) } else { Instant(u64::MAX) }
     }
@@ -52,7 +52,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// Anything later than 292 years after the clock's origin is never: 584 years after it.
+    /// An instant later than 292 years after the clock's origin becomes never: 584 years after it.
     fn add(self, duration: Duration) -> Instant {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let sum = self.0.saturating_add(nanos);

@@ -73,7 +73,7 @@ fn fork(child: impl FnOnce() -> i32) -> i32 {
     }
 }
 
-/// Forks are of the whole process, and so are their hooks: one test at a time.
+/// Forks and their hooks concern the whole process: one test at a time.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     // A test that has failed leaves nothing to the next one.

@@ -1,4 +1,4 @@
-//! Memory for Rust's allocations in this library, straight from the system: the program's `malloc` may be what waits for a mutex.
+//! Memory for Rust's allocations in this library, straight from the system: the program's `malloc` may be the code that waits for a mutex.
 //!
 //! Most of what is allocated here is made once and kept (waiters' records, slots). The thread that answers over the control socket, if
 //! there is one (`control.rs`), allocates and frees all the time. So a small piece has the size of a power of two and is cut from a chunk;
@@ -6,9 +6,9 @@
 //! its own, which is returned to the system.
 //!
 //! # Protocol
-//! `current` names the chunk that is being cut; a chunk's `used` is how much of it is gone. Both are changed only by compare-exchange, so a
-//! fork at any moment leaves a usable arena. A chunk that is full is no longer touched. A new chunk is published by release, and found by
-//! acquire. `used` is relaxed: what is in the memory concerns only the thread that got it.
+//! `current` names the chunk that is being cut; a chunk's `used` is how much of it has been cut off. Both are changed only by
+//! compare-exchange, so a fork at any moment leaves a usable arena. A chunk that is full is no longer touched. A new chunk is published by
+//! release, and found by acquire. `used` is relaxed: what is in the memory concerns only the thread that got it.
 //!
 //! The lists are changed by one thread at a time, the one that has changed `busy` from 0 to 1 (acquire) and will change it back (release).
 //! **No thread waits for that**: a thread that finds the lists busy cuts a new piece instead of taking a listed one, and abandons a piece
@@ -50,7 +50,7 @@ thread_local! {
 
 /// The beginning of a chunk; the pieces that it is cut into follow.
 struct Chunk {
-    /// How many bytes from the beginning of the chunk are gone.
+    /// How many bytes from the beginning of the chunk are in use.
     used: AtomicUsize,
 }
 
@@ -98,7 +98,7 @@ impl Arena {
 
     /// In the child of a fork, whose only thread is the caller: no thread uses the lists.
     pub(crate) fn forked(&self) {
-        // Relaxed: the caller is alone.
+        // Relaxed: the caller is the only thread.
         if self.lists.busy.load(Ordering::Relaxed) != 0 {
             // SAFETY: the thread that used them is not in this process.
             unsafe { *self.lists.first.get() = [ptr::null_mut(); SIZES] };
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// The chunk that is being cut, and how much of it is gone.
+    /// The chunk that is being cut, and how much of it is in use.
     fn gone(arena: &Arena) -> (*mut Chunk, usize) {
         let chunk = arena.chunk();
         // SAFETY: chunks are never freed.
@@ -371,7 +371,7 @@ mod tests {
                 scope.spawn(|| churn(&arena, 20_000));
             }
         });
-        // While a thread uses the lists, others cut new pieces and abandon freed ones; a child starts with empty lists.
+        // While one thread uses the lists, other threads cut new pieces and abandon freed ones; a child starts with empty lists.
         let listed = arena.lists.with(2, |first| {
             // SAFETY: sizes are not zero; a freed piece is not used afterwards, and is freed with the layout with which it was allocated.
             unsafe {

@@ -34,7 +34,7 @@ fn word(error: c_int) -> c_int {
 /// Exports C11's functions by means of POSIX's.
 macro_rules! export {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty, $body:expr;)*) => {
-        /// All of them must be ours, as those of `exports.rs`.
+        /// All of them must be ours, like the functions in `exports.rs`.
         pub(crate) const ALL: &[&CStr] = &[$(real::symbol(concat!(stringify!($name), "\0"))),*];
         $(
         // SAFETY: the name and type of the C library's function, which it does the work of.

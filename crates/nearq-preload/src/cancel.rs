@@ -21,27 +21,28 @@
 //!   waits by its summons. If that was sent before it waited, the wait lasts a moment; if it is sent during the wait, the thread is woken.
 //!   After the wait, *allow*, and if the thread was called away, a cancellation point again.
 //!
-//! So **a thread that can be cancelled never waits without heeding it**. A cancellation that the C library had noted before the wait ends
-//! the thread at the first point. For one that was noted later, the summons was sent later or is being sent: the thread is woken after it
-//! was noted, or waits for moments, each of which ends with a check. It waits for no other thread: a canceller that is preempted between
-//! its steps delays only the end, and until then the wait sometimes returns for no reason, which POSIX allows.
+//! So **a thread that can be cancelled never waits without heeding a cancellation**. A cancellation that the C library had noted before the
+//! wait ends the thread at the first point. If a cancellation was noted later, the summons was sent later or is being sent: then the thread
+//! is woken after the cancellation was noted, or its waits last only moments, each of which ends with a check. The thread waits for no
+//! other thread: a canceller that is preempted between its steps only delays the end, and until then the wait sometimes returns for no
+//! reason, which POSIX allows.
 //!
-//! A thread that was notified and cancelled has been notified: its wait returns, and it ends at the next cancellation point. So
-//! no notification is lost with it, and it has nothing to pass on.
+//! A thread that was notified and cancelled has been notified: its wait returns, and it ends at the next cancellation point. So no
+//! notification is lost with the thread, and it has nothing to pass on.
 //!
 //! # Threads of the asynchronous type
 //! Such a thread ends wherever it is (`pthread_setcanceltype`): a signal handler of the C library unwinds its stack from there. If that
-//! happened in the middle of a protocol, others would wait for ever. And Rust ends the process when a frame that has an LSDA, a table of
-//! the calls at which it can be unwound, is unwound from any other place. The compiler gives a function an LSDA if it has something to
-//! clean up, or if a panic ends in it. So the rule is: **while a thread is of the asynchronous type, no frame of a function of ours that
-//! has an LSDA is on its stack**.
+//! happened in the middle of a protocol, other threads would wait for ever. And Rust ends the process when a frame that has an LSDA, a
+//! table of the calls at which it can be unwound, is unwound from any other place. The compiler gives a function an LSDA if it has
+//! something to clean up, or if a panic ends in it. So the rule is: **while a thread is of the asynchronous type, no frame of a function of
+//! ours that has an LSDA is on its stack**.
 //!
 //! - A mutex that no thread waits for is taken and released by one step of the word, and whether any thread waits for a condition is found
 //!   out by reading: in functions without an LSDA.
-//! - Everything else is done while the thread is of the deferred type. A function without an LSDA calls [`defer`], then a function that
-//!   does it, then [`undo`]. The second function is `extern "C"`, so that a panic ends there, and is not inlined, or the first one would
-//!   get its LSDA. A thread that was cancelled in between ends in `undo`, when everything is done: waiters are woken, and a mutex that it
-//!   took is held.
+//! - Everything else is done while the thread is of the deferred type. A function without an LSDA calls [`defer`], then a second function
+//!   that does the work, then [`undo`]. The second function is `extern "C"`, so that a panic ends there, and is not inlined, because
+//!   otherwise the first one would get its LSDA. A thread that was cancelled in between ends in `undo`, when everything is done: waiters
+//!   are woken, and a mutex that it took is held.
 //! - The C library's functions are called while the thread has its own type, so that they do what they would do without us. The exceptions
 //!   are calls that are part of a protocol of ours.
 //! - Taking a mutex is not a cancellation point, but a thread of the asynchronous type ends while it waits for one. It sleeps by [`sleep`],
@@ -146,7 +147,8 @@ pub(crate) unsafe extern "C-unwind" fn undo(before: c_int) {
     }
 }
 
-/// Sleeps while a word has the given value, for a moment, or until the deadline. A thread that is cancelled during the sleep ends here.
+/// Sleeps while a word has the given value, but only for a moment, or until the deadline. A thread that is cancelled during the sleep ends
+/// here.
 ///
 /// Not inlined, so that it can be found in the compiled library.
 ///
@@ -186,7 +188,7 @@ pub(crate) fn forked() {
 /// `pthread_cancel`, in programs that are ours.
 ///
 /// # Safety
-/// As for the C library's: the thread was not joined.
+/// As for the C library's function: the thread was not joined.
 pub(crate) unsafe extern "C-unwind" fn cancel(thread: pthread_t) -> c_int {
     // The thread may be the caller.
     let before = forbid();

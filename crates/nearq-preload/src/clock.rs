@@ -1,4 +1,5 @@
-//! Converts programs' deadlines to the ones by which threads wait here: on the same clock, so that the kernel follows it when it is set.
+//! Converts programs' deadlines to those by which threads wait here: on the same clock, so that the kernel takes it into account when that
+//! clock is set.
 
 use core::ffi::c_int;
 use core::time::Duration;

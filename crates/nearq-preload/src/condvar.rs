@@ -1,12 +1,12 @@
 //! `pthread_cond_t` with our condition variable inside, and one of the C library's for mutexes that are not ours.
 //!
 //! # Which one
-//! One that is shared between processes is the C library's, all of it (`layout.rs` says how it is recognised). In all others the bytes are
-//! ours. Such a condition variable does not know its mutexes before the first wait. A thread with a mutex of ours waits at `raw`. The first
-//! thread with a mutex of the C library's makes one of the C library's condition variables (`stand_in.rs`), and all threads with such a
-//! mutex wait there. A notification goes to both, if they exist. The thread that makes it initialises it before the step that puts its
-//! address here (release). A thread that finds the address (acquire) only passes it to the C library: so that step has no model.
-//! `tests/c/standing_in.c`, `condvars.c` and `cancelling.c` use it.
+//! A condition variable that is shared between processes is entirely the C library's (`layout.rs` says how it is recognised). In all others
+//! the bytes are ours. Such a condition variable does not know its mutexes before the first wait. A thread with a mutex of ours waits at
+//! `raw`. The first thread with a mutex of the C library's makes one of the C library's condition variables (`stand_in.rs`), and all
+//! threads with such a mutex wait there. A notification goes to both, if they exist. The thread that makes it initialises it before the
+//! step that puts its address here (release). A thread that finds the address (acquire) only passes it to the C library: so that step has
+//! no model. `tests/c/standing_in.c`, `condvars.c` and `cancelling.c` use it.
 //!
 //! `mixed.rs` handles a shared one with a mutex of ours.
 //!
@@ -17,9 +17,9 @@
 //! takes a few instructions. It takes no mutex.
 //!
 //! # Threads that may be cancelled at any moment
-//! Everything except finding out whether any thread waits is done while such a thread is of the deferred type (`cancel.rs`): notifying
-//! waiting threads, making one of the C library's, destroying. If it is cancelled in between, it ends afterwards. So all threads that must
-//! be notified are, even if the first one cancels the thread that notifies.
+//! Everything except checking whether any thread waits is done while such a thread is of the deferred type (`cancel.rs`): notifying waiting
+//! threads, making one of the C library's, destroying. If it is cancelled in between, it ends afterwards. So all threads that must be
+//! notified are, even if the first one cancels the thread that notifies.
 //!
 //! # No wait is restarted
 //! Between two waits of one call, a notification would find no thread. So one wait covers the whole call, on its deadline's clock, and one
@@ -46,16 +46,16 @@ use crate::{cancel, clock, layout, mixed, process, real, stand_in};
 /// How long a thread waits that checks by itself.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Our view of a `pthread_cond_t`. Zero is a new one that uses the real-time clock.
+/// Our view of a `pthread_cond_t`. All zeros are a new one that uses the real-time clock.
 #[repr(C)]
 struct Condvar {
     raw: RawCondvar,
     epoch: Epoch,
     /// The clock for deadlines that do not name one.
     clock: AtomicU32,
-    /// Where the C library may say that it is shared: zero.
+    /// The place where the C library may say that it is shared: zero.
     _others: [u32; 7],
-    /// One of the C library's, for its mutexes; null while there is none.
+    /// A condition variable of the C library's, for that library's mutexes; null while there is none.
     stand_in: AtomicPtr<pthread_cond_t>,
 }
 
@@ -70,21 +70,21 @@ const _: () = assert!(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Ended {
-    /// Also if it woke for no reason.
+    /// The thread was notified, or woke for no reason.
     Notified,
     TimedOut,
     /// The caller was called away, most probably to be cancelled.
     Called,
-    /// Not begun, as the caller does not hold the mutex.
+    /// The wait did not begin, as the caller does not hold the mutex.
     NotHeld,
 }
 
-/// How a wait is done: how to call the C library if it handles the wait.
+/// How a wait is carried out, and how to call the C library if it handles the wait.
 pub(crate) enum Route {
     Ours,
     /// With a condition variable of the C library's that stands in, or the program's own.
     Theirs(*mut pthread_cond_t),
-    /// A shared one, with a mutex of ours.
+    /// A shared condition variable, with a mutex of ours.
     Mixed,
 }
 
@@ -116,7 +116,7 @@ impl Condvar {
         });
     }
 
-    /// The one of the C library's, made if it does not exist. The caller may end here, if it is of the asynchronous type.
+    /// The condition variable of the C library's, created if it does not exist. The caller may end here, if it is of the asynchronous type.
     fn stand_in(&self) -> *mut pthread_cond_t {
         // Acquire: pairs with the release in `make_stand_in`.
         let there = self.stand_in.load(Ordering::Acquire);
@@ -223,7 +223,7 @@ pub(crate) enum For {
 }
 
 impl For {
-    /// The C library's function, called.
+    /// Calls the C library's function.
     ///
     /// # Safety
     /// As for that function.
@@ -380,7 +380,7 @@ pub(crate) unsafe extern "C" fn wait(
     ended
 }
 
-/// For when there is no memory for what waiting needs: releases the mutex for a moment, or until the deadline if that comes first.
+/// Used if there is no memory for what waiting needs: releases the mutex for a moment, or until the deadline if that comes first.
 ///
 /// # Safety
 /// The caller holds the mutex.

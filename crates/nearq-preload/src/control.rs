@@ -10,13 +10,14 @@
 //! sockets; the next program decides for itself.
 //!
 //! The socket stays where it was made when the program changes its root or its user. It accepts requests from the program's user at the
-//! time of the request, and from root; as others cannot enter the directory, that is only root if root has made it. A program that confines
-//! itself to few system calls (seccomp) may be killed by a request, and one that needs to become single-threaded again (`unshare` of its
-//! user) cannot. Do not set the variable for such programs.
+//! time of the request, and from root; as other users cannot enter the directory, only root can connect if root has made it. A program that
+//! confines itself to few system calls (seccomp) may be killed by a request, and one that needs to become single-threaded again (`unshare`
+//! of its user) cannot. Do not set the variable for such programs.
 //!
 //! # Programs that use nearq themselves
-//! They have a server of their own, with a runtime behind it, and one number. That server takes the name over, and this one is no longer
-//! found: what the program itself has made visible counts more than what was preloaded. If that server starts first, ours is not started.
+//! Such programs have a server of their own, with a runtime behind it, under the same process number. That server takes over the name, and
+//! this one can no longer be found: what the program itself makes visible takes precedence over what was preloaded. If that server starts
+//! first, ours is not started.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -28,7 +29,7 @@ use nearq_platform::{Linux, LockPlatform};
 
 use crate::arena;
 
-/// What the variable says: nothing, read, change as well, or an unknown value.
+/// What the variable asks for: nothing, reading, changing as well, or an unknown value.
 const NO: u32 = 0;
 const READ: u32 = 1;
 const FULL: u32 = 2;
@@ -69,7 +70,7 @@ pub(crate) fn start() {
         FULL => Access::Full,
         NO => return,
         _ => {
-            // Once: the thread that clears it prints the warning.
+            // Only once: the thread that clears the mark prints the warning.
             if ASKED.swap(NO, Ordering::Relaxed) == UNKNOWN {
                 Linux::warn(&format!(
                     "the value of NEARQ_CONTROL is invalid; it must be {}. Using off",
@@ -79,6 +80,6 @@ pub(crate) fn start() {
             return;
         }
     };
-    // This creates a thread, and so comes here again; by then it counts as started.
+    // Starting the server creates a thread, which calls this function again; by then the server counts as started.
     server::ensure(target, Options { access });
 }

@@ -1,4 +1,4 @@
-//! The word by which a thing is made fit for the child of a fork, by the first thread that comes.
+//! A word that lets the first thread that comes make a thing fit for the child of a fork.
 //!
 //! # Protocol
 //! The word is the epoch of the process whose threads use the thing (`Linux::fork_epoch`), times two; odd while a thread makes the thing
@@ -21,7 +21,7 @@ pub(crate) struct Epoch<P: Platform = Linux> {
 }
 
 impl<P: Platform> Epoch<P> {
-    /// For a new thing of this process.
+    /// The epoch of a new thing of this process.
     pub(crate) fn new() -> Self {
         Epoch { word: P::AtomicU32::new(Self::now()) }
     }
@@ -49,7 +49,7 @@ impl<P: Platform> Epoch<P> {
                 return;
             }
             if found == now | 1 {
-                // Another thread is doing it, which may be less urgent than the caller and need its CPU.
+                // Another thread is doing it. That thread may be less urgent than the caller, and need the caller's CPU.
                 P::sleep(MOMENT);
                 continue;
             }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn one_thread_renews_the_state_before_any_thread_uses_it() {
-        // Of another process, and of one that had begun and no longer existed.
+        // The epoch of another process, and that of a process in which a thread had begun to renew the thing.
         for before in [2, 3] {
             loom::model(move || {
                 let now = Epoch::<Loom>::now();

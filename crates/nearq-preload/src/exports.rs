@@ -10,9 +10,9 @@
 //! its users; for a cancellation about which no thread wakes them; behind a thread that has jumped out of its wait; in the child of a fork,
 //! for threads of the parent, if a library registers for forks before us.
 //!
-//! Those in the list without a name may be another object's. If a thread is created without us, threads wait without a place in a queue
-//! until one waits for a condition, and the control socket waits for the next thread. If a class is set without us, it is noticed when the
-//! thread finds a mutex held.
+//! The functions in the list without a name may be another object's. If a thread is created without us, threads wait without a place in a
+//! queue until one waits for a condition, and the control socket is opened only when the next thread is created. If a class is set without
+//! us, it is noticed when the thread finds a mutex held.
 
 use core::ffi::{CStr, c_int, c_void};
 
@@ -38,7 +38,7 @@ macro_rules! export {
         // SAFETY: the name and type of the C library's function, which it does the work of.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
-            /// For when the decision has not been made, or the program is not ours: a separate function, so that the common path needs no
+            /// Used if the decision has not been made, or if the program is not ours: a separate function, so that the common path needs no
             /// frame.
             #[cold]
             #[inline(never)]
@@ -179,7 +179,7 @@ unsafe extern "C-unwind" fn wait(
             Ended::NotHeld => libc::EPERM,
             Ended::Called => {
                 cancel::test();
-                // The C library may not know of it yet: the program checks, and waits again.
+                // The C library may not know of the cancellation yet: the program checks, and waits again.
                 0
             }
         }

@@ -124,7 +124,7 @@ mod tests {
 
     type SmallGroups = Groups<u32, 1, Loom>;
 
-    /// Has a thing as its own for a while.
+    /// Takes a thing, uses it for a while, and gives it back.
     fn use_one(entries: &SmallGroups, number: u32) {
         let entry = entries.take().expect("there is memory");
         // SAFETY: only the caller has it; that is tested.

@@ -50,7 +50,7 @@ unsafe fn shared_word(condvar: *const pthread_cond_t) -> u32 {
     unsafe { &*condvar.byte_add(at).cast::<AtomicU32>() }.load(Ordering::Relaxed)
 }
 
-/// Verifies that everything is as we know it.
+/// Verifies that the layouts are as described above.
 pub(crate) fn is_known() -> bool {
     mutexes_are_known() && condvars_are_known()
 }
@@ -112,7 +112,7 @@ fn new_condvar(shared: c_int, clock: libc::clockid_t) -> [u8; size_of::<pthread_
     bytes
 }
 
-/// For the C library to which the type's definition belongs.
+/// This applies to the C library to which the type's definition belongs.
 const _: () = assert!(
     size_of::<pthread_mutex_t>() >= 40
         && size_of::<pthread_cond_t>() == 48

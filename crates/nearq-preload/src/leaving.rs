@@ -48,16 +48,16 @@ const ENTRIES: usize = 4;
 /// How a thread could be cancelled before it waited.
 #[derive(Clone, Copy)]
 pub(crate) enum Before {
-    /// Its state; cancellation was then disabled ([`cancel::forbid`]).
+    /// The thread's state before cancellation was disabled ([`cancel::forbid`]).
     State(c_int),
-    /// Its type, which was then changed by [`cancel::defer`].
+    /// The thread's type before it was changed by [`cancel::defer`].
     Type(c_int),
 }
 
 /// How a thread that has left its waits can be cancelled.
 #[derive(Clone, Copy)]
 struct After {
-    /// None if it stays as it is.
+    /// None if the way in which it can be cancelled stays as it is.
     state: Option<c_int>,
     kind: c_int,
 }
@@ -195,7 +195,7 @@ unsafe extern "C-unwind" fn leave(buffer: *const c_void) {
     let mut after = After { state: None, kind: cancel::defer() };
     while leave_one(to, &mut after) {}
     if let Some(state) = after.state {
-        // It stays of the deferred type: see the head of the file.
+        // The thread stays of the deferred type: see the head of the file.
         cancel::set_state(state);
         return;
     }
@@ -290,7 +290,7 @@ unsafe fn stack_pointer(buffer: *const usize) -> Option<usize> {
     None
 }
 
-/// Finds out the secret.
+/// Determines the secret.
 #[inline(never)]
 pub(crate) fn prepare() {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -317,7 +317,7 @@ pub(crate) fn prepare() {
         }
         let secret = mix(buffer[WORDS.0], there);
         let returns = mix(buffer[WORDS.1], secret);
-        // The call is in this function, which is shorter than that.
+        // The return address lies within this function, which is shorter than that.
         let known = returns.abs_diff(prepare as *const () as usize) < 1 << 14;
         // Relaxed: published by the decision that comes after.
         SECRET.store(if known { secret } else { 0 }, Ordering::Relaxed);

@@ -22,7 +22,7 @@
 //! known here, stay the C library's from their first use to their last; so do process-shared condition variables. `pthread_create`,
 //! `thrd_create`, `pthread_setschedparam`, `sched_setscheduler`, `pthread_cancel` and `__register_atfork` pass through us: to prepare what
 //! the first wait needs, to notice threads of real-time classes, to wake a thread that is cancelled, and to be notified of a fork before
-//! all others. So do `longjmp` and its relatives, for threads that jump out of a wait (`leaving.rs`).
+//! all other handlers. So do `longjmp` and its relatives, for threads that jump out of a wait (`leaving.rs`).
 //!
 //! # How symbols are found
 //! *Ours, by the program.* Our symbols carry no version, which by the loader's rule (`do_lookup` in glibc's `elf/dl-lookup.c`) satisfies a
@@ -45,9 +45,9 @@
 //!   through its frame, which has nothing to drop (`cancel.rs`).
 //!
 //! # The modules
-//! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do. `cancel` is how a thread is cancelled,
-//! `leaving` how a thread jumps out of a wait, `process` whether this is a program for us, and its forks, and `control` how it is inspected
-//! from outside.
+//! `exports` and `c11` have the functions that programs call, `mutex` and `condvar` what these functions do. `cancel` handles threads that
+//! are cancelled, and `leaving` threads that jump out of a wait. `process` decides whether this is a program for us, and handles its forks.
+//! `control` lets tools inspect it from outside.
 
 #![allow(
     clippy::disallowed_types,

@@ -32,7 +32,7 @@ pub(crate) const FOR_NO_REASON: c_int = -1;
 /// How long a thread cannot be cancelled.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// The C library's mutex that stands for all of ours. Zero is a new one.
+/// The C library's mutex that stands for all of ours. All zeros are a new one.
 struct Gate(UnsafeCell<MaybeUninit<pthread_mutex_t>>);
 
 // SAFETY: only ever passed to the C library, which handles it.

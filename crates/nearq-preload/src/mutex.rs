@@ -12,9 +12,9 @@
 //! names. The thread pointer is kept beside the name because reading it needs no call: most threads that ask find out by it that they are
 //! not the holder.
 //!
-//! The other mutexes belong to no thread: as with the C library's, any thread may release them, and a thread that holds one and takes it
-//! again waits until another thread releases it. So no word is ever taken in a thread's own name (`RawMutex::disown`), as debug builds of
-//! ours would not let programs do that.
+//! The other mutexes belong to no thread: as with the C library's mutexes, any thread may release them, and a thread that holds one and
+//! takes it again waits until another thread releases it. So no word is ever taken in a thread's own name (`RawMutex::disown`), because
+//! debug builds of our mutex would panic if programs did that.
 //!
 //! # Threads that may be cancelled at any moment
 //! Threads of the asynchronous type (`pthread_setcanceltype`) end at once when they are cancelled, even while they wait for a mutex, as
@@ -33,7 +33,7 @@
 //! wait.
 //!
 //! # Unlocking is the last access
-//! The step of the word that frees the mutex is the last access to it: the next holder may destroy it.
+//! The step of the word that frees the mutex is the last access to the mutex: the next holder may destroy it.
 
 use core::ffi::c_int;
 use core::mem::offset_of;
@@ -86,13 +86,13 @@ pub(crate) enum Kind {
     Plain,
     /// Its holder may take it again.
     Recursive,
-    /// Its holder gets an error if it takes it again, other threads if they release it.
+    /// The holder gets an error if it takes the mutex again, and other threads get one if they release it.
     ErrorChecking,
-    /// Not ours.
+    /// The mutex is not ours.
     Foreign,
 }
 
-/// What was held, for a thread that waits for a condition.
+/// The state of a mutex that a thread held before it began to wait for a condition.
 pub(crate) struct Held {
     depth: u32,
 }
@@ -199,7 +199,7 @@ impl Mutex {
         self.raw.take_free_or(|| self.try_long())
     }
 
-    /// The same if it may be reserved for another thread. The caller may end here, if it is of the asynchronous type.
+    /// The same if the word may be reserved for another thread. The caller may end here, if it is of the asynchronous type.
     #[cold]
     fn try_long(&self) -> bool {
         let before = cancel::defer();

@@ -1,4 +1,4 @@
-//! Which programs are for us, by their names.
+//! Decides by a program's names whether its mutexes are replaced.
 
 /// Whether a program with these names is for us, according to the comma-separated lists `only` and `not`.
 pub(crate) fn chosen(names: &[&[u8]], only: Option<&[u8]>, not: Option<&[u8]>) -> bool {

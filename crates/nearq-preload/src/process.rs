@@ -18,14 +18,14 @@
 //! # The first thread
 //! What mutexes share (`nearq_lock::start`) is made when the program creates a thread: before that, no thread can wait. This reads the
 //! machine's description, and may allocate with the program's `malloc` while reading a directory, as creating a thread does too. If a
-//! thread has to wait earlier, as one may that the C library created for itself, it waits without a place in a queue. So do all threads if
-//! there is no memory for this, until there is when the next thread is created. At the same point the control socket is opened, if the
-//! program has one (`control.rs`).
+//! thread has to wait earlier, as a thread that the C library created for itself may, it waits without a place in a queue. So do all
+//! threads if there is no memory for this, until a thread is created at a time when there is. At the same point the control socket is
+//! opened, if the program has one (`control.rs`).
 //!
 //! # Forks
 //! We register for forks before any other code in the program can, because every registration passes through us (`__register_atfork`). So
-//! in a child our part is done before that of others, which may take and release mutexes: by then the waiting threads of the parent are
-//! known to be gone. A thread of the asynchronous cancellation type is of the deferred type from before our part until after it. If it is
+//! in a child our handlers run before all others, which may take and release mutexes: by then the waiting threads of the parent are known
+//! to be gone. A thread of the asynchronous cancellation type is of the deferred type from before our part until after it. If it is
 //! cancelled in between, its copy in the child is cancelled too, as is every thread that was cancelled before it forks.
 
 use core::cell::Cell;
@@ -57,7 +57,7 @@ pub(crate) fn is_ours() -> bool {
     }
 }
 
-/// Likewise, when the decision may not have been made.
+/// Likewise, if the decision may not have been made yet.
 #[inline]
 pub(crate) fn was_ours() -> bool {
     // Acquire: pairs with the release in `decide`.
@@ -148,7 +148,7 @@ unsafe fn in_child(_subject: *const ()) {
 }
 
 fn is_chosen() -> bool {
-    // Then the user that started it must not be able to influence it.
+    // In such a program, the user that started it must not be able to influence it.
     if Linux::has_more_rights() {
         return false;
     }

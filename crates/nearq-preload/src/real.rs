@@ -24,7 +24,7 @@ const CONDVAR: Option<&CStr> = Some(c"GLIBC_2.3.2");
 #[cfg(not(target_arch = "x86_64"))]
 const CONDVAR: Option<&CStr> = None;
 
-/// Declares each function as one that can be called, and [`find_all`].
+/// Declares a callable function for each name, and [`find_all`].
 macro_rules! real {
     ($($(#[$doc:meta])* $name:ident = $symbol:literal, $version:expr,
         ($($arg:ident: $type:ty),*) -> $out:ty, $missing:expr;)*) => {
@@ -92,7 +92,7 @@ real! {
     register_atfork = c"__register_atfork", None, (prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void) -> c_int, libc::ENOSYS;
 }
 
-/// A function is missing that every C library of this processor has.
+/// A function that every C library of this processor has is missing.
 fn abort() -> ! {
     // SAFETY: no arguments.
     unsafe { libc::abort() }
@@ -132,7 +132,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// For `dladdr1`: requests the symbol's entry.
+/// A flag of `dladdr1`, which requests the symbol's entry.
 const RTLD_DL_SYMENT: c_int = 1;
 
 /// The object that contains an address, and whether that object defines the symbol there. It may only name the symbol, like a program that

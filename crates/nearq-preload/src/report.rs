@@ -1,4 +1,4 @@
-//! A line on standard error when the program exits that says what happened, if requested.
+//! If requested, prints a line on standard error when the program exits, which says what happened.
 //!
 //! Some programs close their standard error before that. So it is duplicated at the start, if a report is requested, and the copy is used
 //! only if it still is the same file: programs also close descriptors that they do not know, and open others in their place.

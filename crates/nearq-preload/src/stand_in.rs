@@ -91,7 +91,7 @@ pub(crate) fn is_common(condvar: *mut pthread_cond_t) -> bool {
 /// In the child of a fork, whose only thread is the caller: no thread is initialising any.
 pub(crate) fn forked() {
     for common in &COMMON {
-        // Relaxed: the caller is alone.
+        // Relaxed: the caller is the only thread.
         if common.state.load(Ordering::Relaxed) == 1 {
             common.state.store(0, Ordering::Relaxed);
         }
@@ -121,7 +121,7 @@ mod tests {
         assert!(one != other);
         give_back(ptr::with_exposed_provenance_mut(one));
         assert_eq!(take(libc::CLOCK_REALTIME).addr(), one);
-        // Those of the last resort, which are never given back.
+        // The static condition variables, which are never given back.
         let common = [libc::CLOCK_REALTIME, libc::CLOCK_MONOTONIC].map(common);
         give_back(common[0]);
         assert!(common[0] != common[1] && common.into_iter().all(is_common));

@@ -55,7 +55,7 @@ pub(crate) fn names() -> (u32, u64) {
     })
 }
 
-/// The caller's name if it has one; otherwise 0, and then it holds nothing.
+/// The caller's name if it has one; otherwise 0, and then the caller holds no mutex that knows its holder.
 #[inline]
 pub(crate) fn name() -> u64 {
     NAMES.with(|names| names.name.get())
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((pointer, (number, name)), all());
         let (others, (its_number, its_name)) = std::thread::spawn(all).join().unwrap();
         assert!(others != pointer && its_number != number && its_name != name);
-        // As in the child of a fork: the number is queried again, the name stays the same.
+        // This is what happens in the child of a fork: the number is queried again, and the name stays the same.
         forked();
         assert_eq!(names(), (number, name));
     }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// How often items are queued, as many at a time as make up the rate.
 const TICK: Duration = Duration::from_millis(1);
-/// Items of a queue that queue themselves.
+/// How many items of a queue queue themselves.
 const ROUND: usize = 4;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -107,7 +107,7 @@ fn issue(loads: &[Load], per_tick: u64, stop: &AtomicBool, refused: &AtomicU64) 
         refused.fetch_add(late, Ordering::Relaxed);
         next += TICK;
         let now = Instant::now();
-        // Ticks missed long ago are not made up for.
+        // Ticks that were missed long ago are not caught up on.
         if next + 20 * TICK < now {
             next = now;
         }

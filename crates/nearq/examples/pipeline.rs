@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// Blocks in flight.
 const IN_FLIGHT: usize = 16;
-/// Blocks that go through in total, if the argument does not say how many.
+/// The total number of blocks if the argument does not give it.
 const BLOCKS: u64 = 3_000;
 /// The size of a block in bytes.
 const SIZE: usize = 16 << 10;
@@ -36,7 +36,7 @@ impl Block {
         self.data.iter().fold(0, |sum, byte| u64::rotate_left(sum, 5) ^ u64::from(*byte))
     }
 
-    /// Stands for encryption: applying it twice with the same number gives the data back.
+    /// Stands in for encryption: applying it twice with the same number gives the data back.
     fn seal(&mut self) {
         let mut key = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for byte in &mut self.data {

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Items that go round.
+/// How many items queue themselves again and again.
 const ITEMS: usize = 32;
 /// How long each setting is watched.
 const WATCHED: Duration = Duration::from_millis(150);
 
-/// Some 20 microseconds of work.
+/// About 20 microseconds of work.
 fn work_a_little() {
     black_box((0..20_000_u64).fold(1_u64, |sum, n| black_box(sum.wrapping_mul(31) ^ n)));
 }

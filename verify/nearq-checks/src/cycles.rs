@@ -1,7 +1,7 @@
-//! Whether a model can go in a circle.
+//! Checks whether a model can go in a circle.
 //!
-//! The checker does not distinguish a circle from two ways that meet again, so it checks what must happen *eventually* only where
-//! a way ends. If there is no circle, every way ends: then that is enough, and nothing need be assumed about the scheduler.
+//! The checker does not distinguish a circle from two paths that meet again, so it checks what must happen *eventually* only at the end of
+//! a path. If there is no circle, every path ends: then that is enough, and no assumption about the scheduler is needed.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -9,19 +9,19 @@ use std::hash::{Hash, Hasher};
 
 use stateright::Model;
 
-/// Steps that lead from a state to the same one.
+/// Steps that lead from a state back to the same state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circle<A> {
-    /// How to get there.
+    /// The steps from the start to that state.
     pub way: Vec<A>,
-    /// From there to there.
+    /// The steps from that state back to it.
     pub circle: Vec<A>,
 }
 
 /// Visits all states of a model. Returns how many there are, if there is no circle.
 ///
-/// States that `representative` makes equal are the same. If it only exchanges names, that finds exactly the circles of the model
-/// itself: a state that comes back under other names comes back under the first ones after some rounds.
+/// States with the same `representative` count as the same. If it only exchanges names, this finds exactly the circles of the model itself:
+/// a state that comes back under other names comes back under its first names after some rounds.
 ///
 /// # Errors
 /// The first circle that is found.
@@ -38,7 +38,7 @@ where
         representative(state).hash(&mut hasher);
         hasher.finish()
     };
-    // Whether a state that was met is on the way to the current one, and how far along.
+    // For each visited state, its position on the path to the current state, if it is on that path.
     let mut met: HashMap<u64, Option<usize>> = HashMap::new();
     for state in model.init_states() {
         let mut way: Vec<PathStep<M>> = Vec::new();
@@ -80,7 +80,7 @@ where
     Ok(met.len())
 }
 
-/// A state on the way, the step that led there, and the steps still to try from it.
+/// A state on the path, the step that led to it, and the steps still to be tried from it.
 struct PathStep<M: Model> {
     state: M::State,
     key: u64,
@@ -92,7 +92,7 @@ struct PathStep<M: Model> {
 mod tests {
     use super::*;
 
-    /// Counts up to four, by one or by two; back to one from three, if it may.
+    /// Counts up to four, by one or by two; if allowed, goes back from three to one.
     struct Steps {
         back: bool,
     }

@@ -43,7 +43,7 @@ macro_rules! loom_atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                // loom's weak one never fails for no reason.
+                // loom's weak compare-exchange never fails for no reason.
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
         }

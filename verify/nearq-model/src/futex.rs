@@ -22,7 +22,7 @@ struct Sleeper {
 }
 
 loom::lazy_static! {
-    /// Those that sleep, in the order in which they came. Made again for each execution of the model.
+    /// The sleepers, in the order in which they came. Created again for each execution of the model.
     static ref SLEEPERS: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline_comes: bool) -> Wai
     Wait::Woken
 }
 
-/// Wakes the first `count` that sleep on `word`. Returns how many there were.
+/// Wakes the first `count` threads that sleep on `word`. Returns how many there were.
 pub(crate) fn wake(word: *const AtomicU32, count: usize) -> usize {
     let mut sleepers = SLEEPERS.lock().expect("no panic happens under this mutex");
     let mut woken = 0;

@@ -28,9 +28,9 @@ loom::thread_local! {
 }
 
 loom::lazy_static! {
-    /// What the locks share. Made again for each execution of the model.
+    /// What the locks share. Created again for each execution of the model.
     static ref SHARED: Shared = Shared(StdCell::new((core::ptr::null(), nothing)));
-    /// Whether it exists; orders its making before its use.
+    /// Whether it exists; this orders its creation before its use.
     static ref IS_SHARED: loom::sync::atomic::AtomicUsize = loom::sync::atomic::AtomicUsize::new(0);
 }
 
@@ -41,7 +41,7 @@ struct Shared(StdCell<(*const (), End)>);
 
 // SAFETY: the threads of a model are coroutines of one thread, and no step of the model is taken while the cell is used.
 unsafe impl Sync for Shared {}
-// SAFETY: the coroutines that share it are of one thread, which is also the one that drops it.
+// SAFETY: the coroutines that share it are of one thread, which also drops it.
 unsafe impl Send for Shared {}
 
 impl Drop for Shared {
@@ -66,8 +66,8 @@ impl Loom {
         CPU.with(|own| own.set(cpu));
     }
 
-    /// Says whether the deadlines of this thread's waits come from now on. They come at the moment at which it would sleep,
-    /// and only then: what may happen before or after is explored, as for any step. Never before.
+    /// Says whether the deadlines of this thread's waits come from now on. They come at the moment at which it would sleep, and only then:
+    /// what may happen before or after is explored, as for any step. Before the first call, deadlines never come.
     pub fn set_deadlines_come(come: bool) {
         DEADLINES_COME.with(|own| own.set(come));
     }
@@ -202,7 +202,7 @@ impl LockPlatform for Loom {
         Ok(())
     }
 
-    /// None, except that mutexes have no queues, which makes models of other things smaller. A model of the queues sets
+    /// No setting is set, except that mutexes have no queues, which makes models of other things smaller. A model of the queues sets
     /// another mode.
     fn setting(name: &str) -> Option<String> {
         (name == "NEARQ_LOCK").then(|| "off".to_owned())

@@ -101,7 +101,7 @@ fn deadlines_come_where_a_thread_says_so_and_before_no_change() {
         let word = Arc::new(AtomicU32::new(0));
         let theirs = Arc::clone(&word);
         let other = spawn(move || {
-            // Not said in this thread: only the wake-up ends it.
+            // Deadlines do not come in this thread: only the wake-up ends the wait.
             while theirs.load(Ordering::Relaxed) == 0 {
                 assert_ne!(Loom::wait(&theirs, 0, Some(Loom::now())), Wait::TimedOut);
             }

@@ -1,5 +1,5 @@
-//! The node affine scheduler's policy in user space: the header of `nearq-scx-policy`, compiled as it is for the kernel. It is tested here,
-//! also against what `nearq-home` decides, and schedules the simulated machine in `nearq bench home --scheduler home`.
+//! The node affine scheduler's policy in user space: the header of `nearq-scx-policy`, compiled unchanged. It is tested here, also against
+//! the decisions of `nearq-home`, and it schedules the simulated machine in `nearq bench home --scheduler home`.
 //!
 //! All of it is behind the feature `policy`, which needs a C compiler and libclang to build.
 

@@ -1,8 +1,8 @@
 //! The policy as compiled from C, for user space: each function of the header with Rust arguments.
 //!
-//! The header's functions stay within what they are given whatever numbers they get: indices are masked, and loops end at structures'
-//! sizes or at numbers that [`describe`] has written. A wrong number gives a wrong answer and nothing worse. In the kernel all CPUs call at
-//! once; here `&mut self` means that one caller does.
+//! The header's functions stay within what they are given whatever numbers they get: indices are masked, and loops end at structures' sizes
+//! or at numbers that [`describe`] has written. A wrong number gives a wrong answer and nothing worse. In the kernel, all CPUs may call at
+//! the same time; here, `&mut self` allows only one caller at a time.
 
 use nearq_scx_policy::layout::{
     self, HomeReason, NONE, Nq, Process, TakeWhich, Task, Weights, header,
@@ -10,7 +10,7 @@ use nearq_scx_policy::layout::{
 use nearq_scx_policy::{TooLarge, describe};
 use nearq_topology::{CpuSet, Topology};
 
-// Written by a tool.
+// This code is generated.
 #[allow(warnings, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
 mod c {
     include!(concat!(env!("OUT_DIR"), "/functions.rs"));
@@ -26,16 +26,16 @@ pub struct Take {
     pub llc: usize,
     /// Which task of the queue.
     pub which: TakeWhich,
-    /// The event that it counts as if there is one.
+    /// The event that is counted if the queue has such a task.
     pub event: Event,
 }
 
-/// What a tick says.
+/// The decisions of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
-    /// The task must leave its CPU, or go home.
+    /// Whether the task must leave its CPU, or go home.
     pub yields: bool,
-    /// The idle CPU to wake for those that wait here, already claimed.
+    /// The idle CPU to wake for the tasks that wait here, already claimed.
     pub wakes: Option<usize>,
 }
 
@@ -66,7 +66,7 @@ fn number(index: Option<usize>) -> u32 {
     index.map_or(NONE, |index| index as u32)
 }
 
-/// And back.
+/// The number that may not exist, from the header's number.
 fn index(number: u32) -> Option<usize> {
     (number != NONE).then_some(number as usize)
 }
@@ -80,12 +80,12 @@ impl Policy {
         Ok(Policy { nq: describe(machine, online)? })
     }
 
-    /// Everything that it knows.
+    /// The policy's whole state.
     pub fn state(&self) -> &Nq {
         &self.nq
     }
 
-    /// What can be set.
+    /// The settings.
     pub fn weights_mut(&mut self) -> &mut Weights {
         &mut self.nq.weights
     }
@@ -153,7 +153,7 @@ impl Policy {
         c::nq_is_open(&mut self.nq, task, node as u32)
     }
 
-    /// Whether a task may run only on that node, of several.
+    /// Whether a task may run only on that node, although the machine has several.
     pub fn is_bound(&mut self, task: &mut Task, home: usize) -> bool {
         c::nq_is_bound(&mut self.nq, task, home as u32)
     }
@@ -163,8 +163,8 @@ impl Policy {
         c::nq_set_home(&mut self.nq, task, home as u32, why as u8)
     }
 
-    /// The home that a task begins with because it was reported for the parent that forks its process; `said` is what is now reported for
-    /// the parent.
+    /// The home that a task begins with because it was reported for the parent that forks the task's process; `said` is what is now
+    /// reported for the parent.
     pub fn inherits(
         &mut self,
         task: &mut Task,
@@ -174,17 +174,17 @@ impl Policy {
         index(c::nq_inherits(&mut self.nq, task, parent, number(said)))
     }
 
-    /// The home that a task was given is an inherited one.
+    /// Marks the home that a task was given as inherited.
     pub fn inherited(task: &mut Task) {
         c::nq_inherited(task)
     }
 
-    /// Whether a task keeps its home when it begins a program.
+    /// Whether a task keeps its home when it executes a new program.
     pub fn keeps_home(task: &mut Task) -> bool {
         c::nq_keeps_home(task)
     }
 
-    /// A task is reported to be at home where it already is. Returns whether that is new.
+    /// A task is reported to be at home on the node that is already its home. Returns whether the report is new.
     pub fn told_to_stay(task: &mut Task) -> bool {
         c::nq_told_to_stay(task)
     }
@@ -194,7 +194,7 @@ impl Policy {
         c::nq_untold(task)
     }
 
-    /// There is a new task: 100 is the weight of nice 0.
+    /// A new task exists; a weight of 100 is that of nice 0.
     pub fn init_task(&mut self, task: &mut Task, weight: u32) {
         c::nq_init_task(&mut self.nq, task, weight)
     }
@@ -234,7 +234,7 @@ impl Policy {
         c::nq_enqueue(&mut self.nq, task, cpu as u32, woken, now) as usize
     }
 
-    /// It no longer waits.
+    /// The task no longer waits.
     pub fn leave_queue(&mut self, task: &mut Task, now: u64) {
         c::nq_leave_queue(&mut self.nq, task, now)
     }
@@ -244,7 +244,7 @@ impl Policy {
         index(c::nq_wake(&mut self.nq, task, llc as u32, now))
     }
 
-    /// Whether a task of a queue is what the CPU must take.
+    /// Whether a task of a queue is the one that the CPU must take.
     pub fn fits(&mut self, task: &mut Task, cpu: usize, which: TakeWhich, now: u64) -> bool {
         c::nq_fits(&mut self.nq, task, cpu as u32, which, now)
     }
@@ -254,17 +254,17 @@ impl Policy {
         c::nq_charge(&mut self.nq, task, cpu as u32, now)
     }
 
-    /// The CPU whose task must leave for one that came back and waits at home, where no CPU is idle.
+    /// The CPU whose task must make way for one that came back and waits at home because no CPU there is idle.
     pub fn displaces(&mut self, task: &mut Task, llc: usize) -> Option<usize> {
         index(c::nq_displaces(&mut self.nq, task, llc as u32))
     }
 
-    /// It runs from now on. Returns the length of its slice.
+    /// The task runs from now on. Returns the length of its slice.
     pub fn running(&mut self, task: &mut Task, cpu: usize, now: u64) -> u64 {
         c::nq_running(&mut self.nq, task, cpu as u32, now)
     }
 
-    /// Whether a task that waits for a CPU since now should interrupt the one that runs there.
+    /// Whether a task that has just begun to wait for a CPU should interrupt the task that runs there.
     pub fn preempts(&mut self, task: &mut Task, cpu: usize, now: u64) -> bool {
         c::nq_preempts(&mut self.nq, task, cpu as u32, now)
     }
@@ -274,12 +274,12 @@ impl Policy {
         task.weight = weight.max(1);
     }
 
-    /// Whether a task that no other task drives from its CPU should leave it.
+    /// Whether a task should leave its CPU although no other task wants that CPU.
     pub fn leaves(&mut self, task: &mut Task, cpu: usize) -> bool {
         c::nq_leaves(&mut self.nq, task, cpu as u32)
     }
 
-    /// It no longer runs.
+    /// The task no longer runs.
     pub fn stopping(&mut self, task: &mut Task, cpu: usize, now: u64) {
         c::nq_stopping(&mut self.nq, task, cpu as u32, now)
     }
@@ -289,7 +289,7 @@ impl Policy {
         c::nq_begin(&mut self.nq, cpu as u32)
     }
 
-    /// Where it must try next; `stays` if the task that ran on it can go on.
+    /// Where the CPU must look next; `stays` if the task that ran on it can go on.
     pub fn next(&mut self, cpu: usize, stays: bool, now: u64) -> Option<Take> {
         let which = c::nq_next(&mut self.nq, cpu as u32, stays, now);
         let found = &self.nq.on_cpu[cpu];
@@ -313,29 +313,29 @@ impl Policy {
 
     /// A tick reports how far the first task of a queue is, if any waits there: its virtual time.
     pub fn advance(&mut self, llc: usize, first: Option<u64>, now: u64) {
-        // Bindgen takes the macro, 64 ones, for -1.
+        // Bindgen reads the macro, which is 64 ones, as -1.
         let first = first.unwrap_or(header::NQ_NOBODY as u64);
         c::nq_advance(&mut self.nq, llc as u32, first, now)
     }
 
-    /// Every few milliseconds, on each CPU that runs a task.
+    /// Called every few milliseconds on each CPU that runs a task.
     pub fn tick(&mut self, task: &mut Task, cpu: usize, now: u64) -> Tick {
         let yields = c::nq_tick(&mut self.nq, task, cpu as u32, now);
         Tick { yields, wakes: index(self.nq.on_cpu[cpu].wakes) }
     }
 
-    /// Whether a place has so much more to do than another one that it is worth moving a task: both in thousandths of tasks per CPU.
+    /// Whether one place has so much more work than another that moving a task is worth it; both loads are in thousandths of tasks per CPU.
     pub fn is_out_of_balance(&mut self, there: u64, here: u64, distance: u32) -> bool {
         c::nq_out_of_balance(&mut self.nq, there, here, distance)
     }
 
-    /// Another home for a task that has begun its program a moment ago and touched that many bytes, if its own home is crowded. It runs,
-    /// and is alone in its process.
+    /// Another home for a task that has just executed its program and touched that many bytes, if its own home is crowded. The task is
+    /// running, and is the only one of its process.
     pub fn reconsiders(&mut self, task: &mut Task, touched: u64) -> Option<usize> {
         index(c::nq_reconsiders(&mut self.nq, task, touched))
     }
 
-    /// Something has happened on a CPU.
+    /// Counts an event on a CPU.
     pub fn count(&mut self, cpu: usize, event: Event) {
         c::nq_count(&mut self.nq, cpu as u32, event as u32)
     }

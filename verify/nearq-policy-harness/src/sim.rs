@@ -1,10 +1,10 @@
 //! The policy as the scheduler of the simulated machine: [`Home`] does what the BPF program does in the kernel.
 //!
-//! One queue for each last-level cache, by virtual time, and one for each CPU with the threads for which it was claimed: the
-//! kernel's local queue. The policy makes all decisions. As in the kernel, a CPU whose thread's slice is over first searches for
-//! another one, and only then is its own thread enqueued.
+//! There is one queue for each last-level cache, ordered by virtual time, and one for each CPU with the threads for which the CPU was
+//! claimed: the kernel's local queue. The policy makes all decisions. As in the kernel, a CPU whose thread's slice is over first searches
+//! for another one, and only then is its own thread enqueued.
 //!
-//! Invariant: a thread that waits is in one queue, of a cache or of a CPU; one in a cache's queue is counted there by the policy.
+//! Invariant: a thread that waits is in exactly one queue, of a cache or of a CPU. The policy counts a thread in a cache's queue there.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +18,7 @@ use nearq_scx_policy::layout::{HomeReason, PREEMPTED, Process, TakeWhich, Task, 
 /// The weight of nice 0 here and for the policy.
 const NICE_0: [u64; 2] = [UNIT as u64, 100];
 
-/// How many threads of a queue, from its end, are checked for one that has waited long.
+/// How many threads at the end of a queue are checked for one that has waited long.
 const CHECKED_TASKS: usize = 32;
 
 /// The node affine scheduler, for [`Simulation::scheduler`](nearq_sim::Simulation::scheduler).
@@ -43,11 +43,11 @@ const CHECKED_TASKS: usize = 32;
 #[derive(Debug)]
 pub struct Home {
     policy: Policy,
-    /// By slot.
+    /// The threads, by slot.
     entries: Vec<Entry>,
-    /// By cache: slots by virtual time, and in order of arrival if that is equal.
+    /// For each cache, the slots of its queue by virtual time; slots of equal time are in order of arrival.
     queues: Vec<BTreeMap<(u64, u64), usize>>,
-    /// By CPU.
+    /// The CPUs, by number.
     cpus: Vec<Cpu>,
     processes: BTreeMap<u64, Process>,
     came: u64,
@@ -59,7 +59,7 @@ pub struct Home {
 struct Cpu {
     /// Slots of the threads that it runs next.
     next: VecDeque<usize>,
-    /// It has reported that it is idle, and checks the queues once more.
+    /// Whether it has reported that it is idle, and checks the queues once more.
     looks_again: bool,
 }
 
@@ -79,7 +79,7 @@ struct Entry {
     waits: Option<WaitsOn>,
     /// The idle CPU that `select_cpu` has claimed for it.
     claimed: Option<usize>,
-    /// It has woken up and found no idle CPU.
+    /// Whether it has woken up and found no idle CPU.
     interrupts: bool,
 }
 
@@ -96,12 +96,12 @@ impl Home {
         Ok(Home { policy, entries, queues, cpus, processes, came: 0, begun: false })
     }
 
-    /// The weights that can be set.
+    /// The weights, which can be set.
     pub fn weights_mut(&mut self) -> &mut nearq_scx_policy::layout::Weights {
         self.policy.weights_mut()
     }
 
-    /// From now on this is a thread's home, and it counts there as one of its process.
+    /// From now on this is a thread's home, where the thread counts as one of its process.
     fn give_home(&mut self, thread: Thread, home: usize, why: HomeReason, on: usize) {
         let entry = &mut self.entries[thread.slot()];
         let process = self.processes.entry(entry.process).or_default();
@@ -134,7 +134,7 @@ impl Home {
         }
     }
 
-    /// A new thread, made on a CPU, gets its home: the first thread of a process gets a home of its own.
+    /// Gives a new thread, which was created on a CPU, its home. The first thread of a process gets a home of its own.
     fn begin(&mut self, thread: Thread, cpu: usize) {
         let entry = &mut self.entries[thread.slot()];
         let process = self.processes.entry(entry.process).or_default();
@@ -170,7 +170,7 @@ impl Home {
         }
     }
 
-    /// A thread of a queue that a CPU takes, if there is one. `stays` is the slot of the thread that can go on there.
+    /// The thread that a CPU takes from a queue, if there is one. `stays` is the slot of the thread that can go on there.
     fn taken(&mut self, take: Take, cpu: usize, now: u64) -> Option<usize> {
         let (policy, entries) = (&mut self.policy, &mut self.entries);
         let queue = self.queues[take.llc].values().copied();
@@ -197,7 +197,8 @@ impl Home {
 
     /// A thread on a CPU may have to leave for another one, which then is the CPU's next.
     fn makes_room(&mut self, slot: usize, cpu: usize, now: u64) -> bool {
-        // It must be up to date, because others are compared with it; one that was stopped has been charged.
+        // The running thread's time must be up to date, because others are compared with it; a thread that was stopped has already been
+        // charged.
         let task = &mut self.entries[slot].task;
         if task.running != 0 {
             self.policy.charge(task, cpu, now);
@@ -263,7 +264,7 @@ impl Scheduler for Home {
         let entry = &mut self.entries[slot];
         let allowed = kernel.allowed(thread);
         let mut chosen = previous;
-        // As in the kernel: `select_cpu` is not called for a thread that begins a program; it goes home from where it is.
+        // As in the kernel: `select_cpu` is not called for a thread that executes a new program; the thread goes home from its current CPU.
         if !matches!(reason, Reason::Moved | Reason::Exec) {
             let (cpu, event) = self.policy.select_cpu(&mut entry.task, previous, None);
             entry.claimed = (event != WAITED).then_some(cpu);
@@ -273,7 +274,7 @@ impl Scheduler for Home {
         if allowed.contains(chosen) {
             return chosen;
         }
-        // Only near where it waits: the policy says where.
+        // This CPU only determines near which place the thread waits; the policy decides where exactly.
         let at_home = allowed.iter().find(|cpu| self.policy.node_of(*cpu) == node);
         at_home.or(allowed.first()).expect("a thread may run somewhere")
     }

@@ -1,4 +1,4 @@
-//! The soak's random numbers: a stream that is a function of its seed, the same always and everywhere.
+//! The soak's random numbers: a stream that depends only on its seed, and is the same on every machine.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Dice {
         self.below(times) == 0
     }
 
-    /// One of them.
+    /// One of the elements.
     pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }

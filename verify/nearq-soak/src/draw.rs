@@ -13,7 +13,7 @@ use super::plan::{
     Pause, Plan, QueuePlan, RuntimePlan, SetEnd, Step, To,
 };
 
-/// From few CPUs to many: every kind of pod, with and without SMT.
+/// The machines, from few CPUs to many: with every kind of pod, with and without SMT.
 const MACHINES: [&str; 12] = [
     "core:1",
     "core:2",
@@ -29,7 +29,8 @@ const MACHINES: [&str; 12] = [
     "pack:2 numa:2 l3:2 core:4 pu:2",
 ];
 
-/// The least limit on threads, unless one worker is enough: no program has more items than this waiting for others at the same time.
+/// The smallest limit on threads, unless one worker is enough. No program has more items than this waiting for other items at the same
+/// time.
 const FEWEST_THREADS: u32 = 32;
 
 /// The program of a seed.
@@ -160,7 +161,7 @@ impl Drawer {
     /// Most programs meet some faults; one in four meets all, one in four none.
     fn faults(&mut self) -> Faults {
         let mut faults = Faults::ALL;
-        // Rare enough that some threads get far, frequent enough that some are hit in the worst places.
+        // The chances are low enough that some threads get far, and high enough that faults also hit the worst places.
         faults.preempted_one_in = *self.dice.pick(&[50, 200, 1000]);
         faults.preemption = self.dice.micros(10..=5000);
         let keep = self.dice.below(4);
@@ -323,7 +324,7 @@ impl Drawer {
         }
     }
 
-    /// What a body on a queue up to `queue` does; what it waits for is on higher queues.
+    /// What a body on any of the queues up to `queue` does; what it waits for is on higher queues.
     fn body(&mut self, queue: usize, depth: usize, may_panic: bool) -> Body {
         let mut steps = Vec::new();
         for _ in 0..self.dice.within(0..=2) {
@@ -395,7 +396,7 @@ impl Drawer {
         Step::Disable { item, sync, queue, time, queue_after }
     }
 
-    /// What an issuer does with an item besides queueing it.
+    /// What an issuer does with an item in addition to queueing it.
     fn with_item(&mut self) -> Step {
         let item = self.dice.below(self.items.len());
         match self.dice.below(12) {

@@ -28,11 +28,11 @@ pub(super) enum Kept {
     Future(usize, bool, JoinHandle<Answer, Sim>),
 }
 
-/// How long the outside thread sleeps between its checks: longer and longer while there is nothing.
+/// How long the outside thread sleeps between its checks: longer each time while there is nothing to do.
 const SHORT_NAP: Duration = Duration::from_micros(20);
 const LONG_NAP: Duration = Duration::from_millis(5);
 
-/// Wakers to be called by a thread that knows nothing about the runtime.
+/// Wakers that a thread outside of the runtime must call.
 #[derive(Default)]
 pub(super) struct Wakers {
     waiting: Mutex<Vec<Wake>>,
@@ -49,7 +49,7 @@ impl Wakers {
         let mut nap = SHORT_NAP;
         loop {
             let closed = self.closed.load(Ordering::Relaxed);
-            // Foreign code runs when a waker is called or dropped: not under the lock.
+            // Calling or dropping a waker runs foreign code, so it is not done under the lock.
             let waiting = std::mem::take(&mut *self.waiting.lock().expect("not held by a panic"));
             if closed && waiting.is_empty() {
                 return;
@@ -66,7 +66,7 @@ impl Wakers {
         }
     }
 
-    /// No more wakers will be left.
+    /// No more wakers will be left with it.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -269,7 +269,7 @@ impl ProgramState {
         end: SetEnd,
         actor: Actor<'_>,
     ) {
-        // It is not reported which of them a draining queue refuses.
+        // A draining queue does not report which members it refuses.
         if self.plan.is_drained(number) {
             return;
         }
@@ -329,7 +329,8 @@ impl ProgramState {
                 drop(set);
             }
         }
-        // Those without a result of their own were cancelled: certainly so if what they captured is gone and they have not begun.
+        // Members without a result of their own were cancelled; this is certain if what they captured has been dropped and they have not
+        // begun.
         let mut nameless = out.cancelled;
         for cancel in cancels {
             let left = out.closures.iter().find(|closure| closure.0 == cancel.unit());

@@ -10,7 +10,7 @@ use super::ledger::Unit;
 use super::program::{Actor, Answer, Item, ProgramState, note};
 use super::steps::poll_once;
 
-/// After its time, an item is where it must be, or refused, within this period.
+/// Within this period after its time, an item has been queued or refused.
 const LATEST: Duration = Duration::from_millis(200);
 
 impl ProgramState {
@@ -34,7 +34,7 @@ impl ProgramState {
             && (actor.issuer.is_some() || self.may_queue(item))
         {
             let may_go = self.plan.may_go(number);
-            // Without a timer it would be refused at once there.
+            // Without a timer, the draining queue would refuse it at once.
             let time = if may_go { time.max(Duration::from_micros(1)) } else { time };
             let due = Sim::now() + time;
             let cancel = modify.then(|| self.ledger.begin_cancel(item));
@@ -154,7 +154,7 @@ impl ProgramState {
             }
         }
         Sim::sleep(time);
-        // A draining queue would warn without saying why.
+        // A draining queue would print a warning that does not give the reason.
         let queue_after = queue_after && !self.plan.is_drained(number) && actor.issuer.is_some();
         let enable = self.ledger.begin_enable(item);
         if queue_after {

@@ -1,11 +1,12 @@
-//! The model that a program is checked against: what was queued, what ran, what was promised.
+//! The model that a program is checked against: what was queued, what ran, and what the runtime promises.
 //!
 //! The ledger is plain memory that the simulated machine does not see: it costs no virtual time and no turn, so it does not
 //! change what it watches. Its lock is never held across a call of the platform, so it is always free.
 //!
 //! # What is checked as it happens
-//! - An item runs at most as often as queueing it has succeeded; a call that has begun and not returned may have.
-//! - One execution of an item at a time.
+//! - An item runs at most as often as queueing it has succeeded; a call that has begun and not returned counts as one that may have
+//!   succeeded.
+//! - An item has only one execution at a time.
 //! - A queueing is refused only if the item was pending at some time during the call.
 //! - No queue runs more items than the largest `max_active`, by node or CPU (`limits`), that was in effect since the oldest of them was
 //!   queued.
@@ -20,7 +21,7 @@
 //! # What is checked at the end (`close`)
 //! - Each accepted queueing was followed by its execution, or cancelled; each call, accepted or not, by an execution that began after
 //!   it.
-//! - Nothing that a closure or item captured remains; every worker that began has ended.
+//! - At the end, everything that a closure or item captured has been dropped, and every worker that began has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -41,22 +42,22 @@ mod items;
 use futures::FutureBook;
 use items::Changes;
 
-/// Violations that are kept; one is enough to fail.
+/// How many violations are kept; one is enough to fail.
 const MOST: usize = 20;
 
-/// What can be executed: an item or a closure, by number. Both kinds share the numbers.
+/// A unit of execution: an item or a closure, by number. Both kinds share the numbers.
 pub(crate) type Unit = usize;
 
-/// A queueing: which of the unit's calls.
+/// A queueing, as the index of the call among the unit's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     unit: Unit,
     queue: usize,
     number: u64,
     sequence: u64,
-    /// Drains of the queue when it began.
+    /// The number of the queue's drains when the call began.
     drains: (u64, u64),
-    /// How often the item had been disabled and enabled, whether it may have been disabled, and whether it was for certain.
+    /// How often the item had been disabled and enabled, whether it may have been disabled, and whether it certainly was.
     disables: u64,
     enables: u64,
     may_be_disabled: bool,
@@ -67,13 +68,13 @@ pub(crate) struct Call {
 #[derive(Clone, Debug)]
 pub(crate) struct Promised {
     queue: usize,
-    /// Queueings that had been accepted and had not ended, and of what.
+    /// Queueings that had been accepted and had not ended, with their units.
     queueings: BTreeMap<u64, Unit>,
     /// How many queueings of these units had been accepted.
     accepted: BTreeMap<Unit, u64>,
 }
 
-/// Where an execution is.
+/// Where an execution runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Execution {
     /// The queue that it counts for, if that is known, and its number there.
@@ -84,7 +85,7 @@ pub(crate) struct Execution {
     pub(crate) number: u64,
 }
 
-/// The observer of a program.
+/// The ledger of one program.
 #[derive(Debug)]
 pub(crate) struct Ledger(Mutex<Book>);
 
@@ -113,7 +114,7 @@ struct UnitBook {
     accepted: u64,
     started: u64,
     ended: u64,
-    /// An execution that starts after this many is due.
+    /// The minimum number of executions that must start in total.
     due: u64,
     running: bool,
     unclear: bool,
@@ -136,12 +137,12 @@ struct QueueBook {
     outstanding: BTreeMap<u64, (usize, usize)>,
     /// What was queued by each of them.
     units: BTreeMap<u64, Unit>,
-    /// Those whose call has not returned.
+    /// Queueings whose call has not returned.
     open: BTreeSet<u64>,
     /// Drains that have begun, and ended.
     drains: (u64, u64),
     running: usize,
-    /// The same by the CPU of the worker's pod, if the pod is one CPU.
+    /// The same, by the CPU of the worker's pod if the pod is one CPU.
     running_on: BTreeMap<usize, usize>,
     accepted: u64,
     cancelled: u64,
@@ -190,17 +191,17 @@ struct Book {
     defaults: Versions<Defaults>,
     workers: BTreeMap<u64, Worker>,
     frozen: bool,
-    /// By what captured it.
+    /// How many values that must be dropped exactly once exist, by what captured them.
     captured: BTreeMap<String, i64>,
     /// Wakers that were left with a closure and not called.
     wakers: i64,
     executions: u64,
-    /// Panics of executions of which it is not known which queue they count for.
+    /// Panics of executions for which it is not known on which queue they count.
     unclear_panics: u64,
-    /// Cancelled queueings of which it is not known on which queue they were, and queueings that may have been made.
+    /// Cancelled queueings for which it is not known on which queue they were, and queueings that may have been made.
     unclear_cancels: u64,
     perhaps_queued: u64,
-    /// When all items that may be refused when their time comes are over.
+    /// The time by which all items that may be refused when their time comes are done.
     loose_until: Instant,
     futures: Vec<FutureBook>,
     violations: Vec<String>,
@@ -232,7 +233,7 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A promise was not kept.
+    /// Reports a promise that was not kept.
     pub(crate) fn violation(&self, text: String) {
         self.book().violation(text);
     }
@@ -408,7 +409,7 @@ impl Ledger {
         let left = |(sequence, unit): (&u64, &Unit)| {
             let item = &book.units[*unit];
             let left = if item.changes.open != 0 || item.changes.was_timed {
-                // It may be cancelled already, or wait for its time.
+                // It may already be cancelled, or still wait for its time.
                 false
             } else if item.unclear {
                 item.queues.len() == 1 && item.over() < promised.accepted[unit]
@@ -433,7 +434,7 @@ impl Ledger {
         (least..=most, panicked..=panicked + book.unclear_panics)
     }
 
-    /// The limit of each domain of a queue that is not changed any more, if the machine is known.
+    /// The limit of each domain of a queue that no longer changes, if the machine is known.
     pub(crate) fn limits(&self, queue: usize) -> Vec<(Domain, usize)> {
         let book = self.book();
         let QueueBook { kind, attributes, limits, .. } = &book.queues[queue];
@@ -513,7 +514,7 @@ impl QueueBook {
     /// How many may run at once, over all nodes.
     fn limit(&self, ground: &Ground, defaults: &Versions<Defaults>) -> usize {
         let highest = self.highest();
-        // The sum of the nodes' shares is never less; most of the time there is no need to know how much more it is.
+        // The sum of the nodes' shares is never less; usually it does not matter how much more it is.
         if self.running <= highest || self.kind == Kind::Ordered {
             return highest;
         }

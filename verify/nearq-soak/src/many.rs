@@ -15,7 +15,7 @@ use nearq_report::Progress;
 /// (`tests/soak_finds.rs`).
 pub const QUICK_SEEDS: u64 = 500;
 
-/// Failing seeds that are kept; after that many no more are run.
+/// How many failing seeds are kept; after that many, no more seeds are run.
 const MOST_FAILURES: usize = 10;
 
 /// Which seeds are run, and how.
@@ -25,7 +25,7 @@ pub struct ManyOptions {
     pub seeds: u64,
     /// The first of them.
     pub from: u64,
-    /// Whether it ends with the first seed that fails.
+    /// Whether the run ends with the first seed that fails.
     pub until_failure: bool,
     /// The variant that the runtime must be, if variants are planted (`cargo xtask variants`).
     pub variant: Option<String>,
@@ -42,7 +42,7 @@ pub struct Summary {
     pub virtual_time: Duration,
     /// Real time that passed.
     pub real_time: Duration,
-    /// A hash of everything that happened with every seed: the same runtime has the same, on every machine.
+    /// A hash of everything that happened with every seed. The same runtime has the same hash on every machine.
     pub trace_hash: u64,
     /// Faults that happened, by kind.
     pub faults: BTreeMap<&'static str, u64>,
@@ -55,13 +55,13 @@ impl Summary {
         self.seeds += 1;
         self.executions += verdict.executions;
         self.virtual_time += verdict.time;
-        // They end in any order.
+        // Seeds end in any order.
         self.trace_hash = self.trace_hash.wrapping_add(verdict.trace_hash);
         for (kind, count) in &verdict.faults {
             *self.faults.entry(kind).or_default() += count;
         }
         if !verdict.passed() {
-            // The seed gives the trace and the program again.
+            // The seed reproduces the trace and the program.
             self.failures.push(Verdict { trace: Vec::new(), ..verdict });
         }
     }

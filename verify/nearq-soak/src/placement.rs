@@ -1,9 +1,8 @@
 //! Where an item may run: the runtime's promises about pods and masks, computed a second time from the documentation.
 //!
-//! The promises are checked only where they are unconditional. While a change is being made, an item may go by the old
-//! attributes or by the new ones. If what the process may use changes without the runtime's knowledge, the runtime follows
-//! within a second, and the system moves threads whose CPUs are gone to any that exist: nothing is checked for such
-//! programs.
+//! The promises are checked only if they are unconditional. While a change is being made, an item may follow the old attributes or the new
+//! ones. If what the process may use changes without the runtime's knowledge, the runtime follows within a second, and the system moves
+//! threads whose CPUs are gone to any that exist: nothing is checked for such programs.
 
 use nearq::{AffinityScope, Attributes, CpuSet};
 use nearq_topology::Topology;
@@ -90,7 +89,7 @@ impl Ground {
         match kind {
             Kind::Unbound => {}
             Kind::PerCpu => return per_cpu(runner, allowed, cpu),
-            // It goes from pool to pool, and has the CPUs of its current one.
+            // A rescuer goes from pool to pool, and has the CPUs of its current pool.
             Kind::Ordered if runner.rescues() => return Ok(()),
             Kind::Ordered if *runner.pod == effective => return Ok(()),
             Kind::Ordered => return Err(format!("an ordered queue has one pod, {effective}")),
@@ -105,7 +104,7 @@ impl Ground {
         let Some(pod) = pods.pod_index(cpu) else { return Ok(()) };
         let whole = &pods.pods[pod].cpus;
         let inside = whole.intersection(&effective);
-        // A pod of which nothing may be used stands for all that may be.
+        // A pod of which no CPU may be used stands for all usable CPUs.
         let expected = if inside.is_empty() { &effective } else { &inside };
         let right = (runner.rescues() || runner.pod == expected) && expected.contains(runner.cpu);
         if right {

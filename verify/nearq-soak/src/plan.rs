@@ -1,12 +1,12 @@
-//! A program of the soak as data: the machine, what goes wrong on it, the queues, the items and what each thread does. `words` prints it.
+//! A program of the soak as data: the machine, the faults on it, the queues, the items and what each thread does. `words` prints it.
 //!
 //! # What keeps a program from waiting for itself
-//! Everything that waits inside an item (a join, a scope, the drop of a queue) goes to a queue with a higher number than the
-//! queue the item runs on, so no circle of waiting can close. A queue that is dropped early is used only by its own items and
-//! those of lower queues. Only issuers wait for items. What wakes a future is on no lower queue than the future. Only one thread,
-//! its *owner*, changes a queue's attributes: so it is always known which of them may be in effect. The first issuer owns the
-//! runtime's settings and the machine's limits. It also freezes, and thaws before it does anything else. Only the last queue may be
-//! freezable: what runs on it waits for nothing, so freezing always ends.
+//! Everything that waits inside an item (a join, a scope, the drop of a queue) goes to a queue with a higher number than the queue the item
+//! runs on, so no circle of waiting can close. A queue that is dropped early is used only by its own items and those of lower queues. Only
+//! issuers wait for items. What wakes a future is on the same queue as the future or on a higher one. Only one thread, the queue's *owner*,
+//! changes its attributes: so it is always known which of them may be in effect. The first issuer owns the runtime's settings and the
+//! machine's limits. It also freezes, and thaws before it does anything else. Only the last queue may be freezable: what runs on it waits
+//! for nothing, so freezing always ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use nearq::{AffinityScope, Attributes, CpuSet};
 use nearq_sim::{Faults, Schedule};
 use nearq_topology::{Limits, Quota, Topology};
 
-/// Where a queueing goes.
+/// Where an item is queued.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum To {
     Here,
@@ -32,7 +32,7 @@ pub(crate) enum Handle {
     Poll,
     /// Joined when the thread ends.
     Keep,
-    /// Dropped at once: the closure goes on by itself.
+    /// Dropped at once: the closure runs on without it.
     Drop,
     /// Cancelled at once, then joined.
     Cancel,
@@ -41,11 +41,11 @@ pub(crate) enum Handle {
 /// How a future waits between two polls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pause {
-    /// It wakes itself, that many times.
+    /// The future wakes itself that many times.
     Own(usize),
-    /// A closure on the queue wakes it, or its end if it does not run.
+    /// A closure on the queue wakes it; if the closure does not run, its drop does.
     Closure { queue: usize },
-    /// A thread that knows nothing about the runtime wakes it, and maybe once more when it may have ended.
+    /// A thread outside of the runtime wakes it, and perhaps once more when it may have ended.
     Outside { twice: bool },
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum SetEnd {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     pub(crate) steps: Vec<Step>,
-    /// It panics at the end, on purpose.
+    /// Whether it panics at the end, on purpose.
     pub(crate) panics: bool,
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum Step {
     /// The same, but tells the runtime that it blocks.
     Block(Duration),
     Yield,
-    /// Queues an item, maybe its own; does nothing once that item's budget is spent.
+    /// Queues an item, perhaps its own; does nothing once that item's budget is spent.
     Queue {
         item: usize,
         queue: usize,
@@ -108,12 +108,12 @@ pub(crate) enum Step {
     DropQueue {
         queue: usize,
     },
-    /// Has the runtime flush a queue, as a call or as a future.
+    /// Flushes a queue, by a call or by a future.
     Flush {
         queue: usize,
         polled: bool,
     },
-    /// Has the runtime drain a queue, as a call or as a future.
+    /// Drains a queue, by a call or by a future.
     Drain {
         queue: usize,
         polled: bool,
@@ -131,13 +131,13 @@ pub(crate) enum Step {
         item: usize,
         sync: bool,
     },
-    /// Waits for an item, maybe without waiting for its time.
+    /// Waits for an item, perhaps without waiting for its time.
     FlushItem {
         item: usize,
         polled: bool,
         early: bool,
     },
-    /// Disables an item for a time, tries to queue it meanwhile, and enables it, maybe queueing it.
+    /// Disables an item for a time, tries to queue it meanwhile, and enables it, perhaps queueing it.
     Disable {
         item: usize,
         sync: bool,
@@ -157,7 +157,7 @@ pub(crate) enum Step {
         joined: usize,
         end: SetEnd,
     },
-    /// Drops the program's handle of an item, maybe of the one that runs.
+    /// Drops the program's handle of an item, perhaps of the one that runs.
     DropItem {
         item: usize,
     },
@@ -228,7 +228,7 @@ pub(crate) enum Kind {
 pub(crate) struct QueuePlan {
     pub(crate) attributes: Attributes,
     pub(crate) max_active: usize,
-    /// A thread drops it while others may still use it.
+    /// Whether a thread drops it while other threads may still use it.
     pub(crate) dropped_early: bool,
     pub(crate) kind: Kind,
     pub(crate) freezable: bool,
@@ -242,7 +242,7 @@ pub(crate) struct ItemPlan {
     /// The queues on which it is queued.
     pub(crate) queues: Vec<usize>,
     pub(crate) body: Body,
-    /// It panics once in this many executions; never if 0.
+    /// It panics in one of this many executions; never if 0.
     pub(crate) panics_every: u64,
     /// How often bodies may queue it.
     pub(crate) budget: u64,
@@ -251,25 +251,25 @@ pub(crate) struct ItemPlan {
 /// A thread of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct IssuerPlan {
-    /// The one CPU it runs on.
+    /// The only CPU that it runs on.
     pub(crate) pinned: Option<usize>,
     pub(crate) ops: Vec<Op>,
 }
 
-/// Further difficulties for a program, besides the faults of the machine. Drawn separately from the rest, so that a seed gives the same
-/// program with and without hardships.
+/// Further difficulties for a program, besides the faults of the machine. They are drawn separately from the rest, so that a seed gives the
+/// same program with and without them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hardships {
     /// How long each worker stays in its start hook and in its stop hook.
     pub(crate) hooks: Option<Duration>,
     /// Whether each hook panics at its end.
     pub(crate) hooks_panic: bool,
-    /// The most threads that the runtime may have.
+    /// The maximum number of threads that the runtime may have.
     pub(crate) threads: Option<u32>,
     /// After the first duration, every new thread is refused, for the second duration.
     pub(crate) refused: Option<(Duration, Duration)>,
-    /// What items and the closures of scopes captured panics when it is dropped; what other closures captured also does, unless the
-    /// closure ran.
+    /// Whether the values that items and the closures of scopes captured panic when they are dropped; the values of other closures also do,
+    /// unless the closure ran.
     pub(crate) drops_panic: bool,
     /// A queue, a number of changes and a number of steps: after these steps, the queue's owner changes its slice that many times.
     pub(crate) restless: Option<(usize, usize, usize)>,
@@ -315,7 +315,7 @@ impl Plan {
         self.queues[queue].dropped_early || self.is_drained(queue)
     }
 
-    /// Whether nothing that workers run waits for anything else that they must run: then one worker is enough.
+    /// Whether no item that workers run waits for another item that they must run: then one worker is enough.
     pub(crate) fn needs_one_worker(&self) -> bool {
         let ops = self.issuers.iter().flat_map(|issuer| &issuer.ops);
         let steps = ops.filter_map(|op| match op {
@@ -403,7 +403,7 @@ impl Step {
 }
 
 impl Allowance {
-    /// The same, in the platform's form.
+    /// The same, in the form that the platform uses.
     pub(crate) fn limits(&self, possible: &CpuSet) -> Limits {
         let mut limits = Limits::unlimited(possible.clone());
         limits.cpuset.clone_from(&self.cpus);

@@ -1,7 +1,7 @@
-//! Carries a program out: on the simulated machine, with the real runtime, reporting to the ledger what it does and sees.
+//! Runs a program on the simulated machine with the real runtime, and reports to the ledger what the program does and observes.
 //!
-//! Everything here runs on simulated threads. What the program shares with itself (`ProgramState`) is plain memory under
-//! locks that no thread holds across a call of the platform.
+//! Everything here runs on simulated threads. What the program's threads share (`ProgramState`) is plain memory under locks that no thread
+//! holds across a call of the platform.
 
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,11 +20,11 @@ use super::steps::SLICES;
 
 /// What is queued runs within this time, whatever goes wrong: a thousand times what a program's work takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// After this long without work nothing may move any more: the monitor checks for 20 ms, timers may be 20 ms late.
+/// After this long without work, everything must be quiet: the monitor checks for 20 ms, and timers may be 20 ms late.
 const SETTLING: Duration = Duration::from_millis(200);
-/// How long nothing may then move.
+/// For how long it must then stay quiet.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How often control passes to a thread while the first thread sleeps once: only to that thread itself.
+/// The number of switches between threads while the first thread sleeps once and no other thread runs.
 const OWN_SWITCHES: u64 = 2;
 /// The prefix of all lines of a program in the trace.
 pub(crate) const NOTE: &str = "soak: ";
@@ -33,7 +33,7 @@ pub(crate) const NOTE: &str = "soak: ";
 pub(super) struct ProgramState {
     pub(super) plan: Plan,
     pub(super) ledger: Arc<Ledger>,
-    // Counted by `Arc`: cloning a handle of the runtime itself is a call of the platform.
+    // Counted by `Arc`, because cloning a handle of the runtime itself is a call of the platform.
     pub(super) runtime: Mutex<Option<Arc<Runtime<Sim>>>>,
     pub(super) queues: Mutex<Vec<Option<Arc<Workqueue<Sim>>>>>,
     pub(super) works: Mutex<Vec<Option<Arc<Item>>>>,
@@ -43,7 +43,7 @@ pub(super) struct ProgramState {
     pub(super) wakers: Wakers,
 }
 
-/// What carries out a step.
+/// The context in which a step is carried out.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Actor<'a> {
     /// The issuer, and the CPU that it cannot leave.
@@ -77,7 +77,7 @@ impl Drop for Item {
 pub(super) struct Captured {
     ledger: Arc<Ledger>,
     by: String,
-    /// Its drop panics.
+    /// Whether its drop panics.
     panics: bool,
 }
 
@@ -93,12 +93,12 @@ impl Captured {
         self
     }
 
-    /// What the drop of something panics with.
+    /// The payload of a panic in the drop of something.
     pub(super) fn text(by: &str) -> String {
         format!("what {by} captured panics on purpose")
     }
 
-    /// What its drop panics with, if it does.
+    /// The payload with which its drop panics, if it does.
     pub(super) fn panic_text(&self) -> Option<String> {
         self.panics.then(|| Self::text(&self.by))
     }
@@ -130,7 +130,7 @@ impl Answer {
         Answer { number, panics }
     }
 
-    /// The same, for the thread that joins: its drop does not panic.
+    /// The same number, for the thread that joins: its drop does not panic.
     pub(super) fn joined(mut self) -> Self {
         self.panics = false;
         self
@@ -200,7 +200,7 @@ pub(crate) fn main(plan: &Plan, ledger: &Arc<Ledger>) {
     state.strike();
 }
 
-/// Starts a thread. The machine may refuse some; then tries again.
+/// Starts a thread. If the machine refuses it, tries again.
 fn start(
     name: &str,
     affinity: Option<CpuSet>,
@@ -338,7 +338,7 @@ impl ProgramState {
                 Sim::sleep(Duration::from_millis(1));
                 self.must_ask().then(|| self.is_anything_pending());
             } else if let Some(until) = self.ledger.loose_until() {
-                // It is not known whether they come, so they may take as long as anything takes.
+                // It is not known whether these will run, so they get as much time as anything else.
                 Sim::sleep(until.saturating_since(Sim::now()) + SETTLING);
                 if self.ledger.doings() == before
                     && !self.ledger.anything_runs()
@@ -368,11 +368,11 @@ impl ProgramState {
         self.plan.hardships.refused.is_some() && runtime.is_some_and(|of| of.thread_count() == 0)
     }
 
-    /// Asks for every item, as a program that waits for it does.
+    /// Asks for every item, like a program that waits for it.
     fn is_anything_pending(&self) -> bool {
         let works = self.works.lock().expect("not held by a panic").clone();
         let pending = works.iter().flatten().filter(|work| work.is_pending() || work.is_running());
-        // Each one is asked for.
+        // Every item is asked for.
         pending.count() != 0
     }
 

@@ -200,7 +200,7 @@ impl ProgramState {
             Answer::new(unit, panics)
         };
         let handle = if self.plan.is_drained(number) {
-            // What is refused comes back, and is ours to drop.
+            // A refused closure comes back, and we must drop it.
             queue.try_spawn(closure).map_err(|refused| drop_quietly(refused.into_inner())).ok()
         } else {
             Some(queue.spawn(closure))
@@ -215,7 +215,7 @@ impl ProgramState {
         handle.map(|handle| (unit, handle))
     }
 
-    /// A queue that drains, or may have, has refused something.
+    /// A queue that drains, or may have drained, has refused something.
     fn refused(&self, call: Call, number: usize) {
         note(format_args!("was refused by queue-{number}, which drains"));
         if !self.ledger.call_refused(call) {
@@ -260,7 +260,7 @@ impl ProgramState {
         self.let_go(number, queue, actor);
     }
 
-    /// True; a body that waits for a queue above its own is never refused.
+    /// True: a body that waits for a queue above its own is never refused.
     fn waited(&self, number: usize, result: Result<(), Error>) -> bool {
         if let Err(error) = result {
             self.ledger.violation(format!("waiting for queue-{number} was refused: {error}"));
@@ -316,7 +316,7 @@ impl ProgramState {
     fn scope(self: &Arc<Self>, number: usize, bodies: &[Arc<Body>], actor: Actor<'_>) {
         let Some(queue) = self.queue(number) else { return };
         if self.plan.is_drained(number) {
-            // It may refuse them, one or the other.
+            // The queue may refuse any of them.
             let spawned: Vec<_> = bodies
                 .iter()
                 .filter_map(|body| Some((body, self.spawn(number, body, actor, None)?)))
@@ -457,7 +457,7 @@ impl ProgramState {
                 _ => None,
             };
             possible = changed.is_some();
-            // A change that must be refused counts as if it had not been asked for.
+            // A change that must be refused counts as if it had not been requested.
             changed.unwrap_or(bounds)
         });
         let made = match change {
@@ -474,7 +474,7 @@ impl ProgramState {
     /// Whether a change can be carried out, if that is known.
     fn may_be_made(&self, number: usize, change: &Change) -> Option<bool> {
         if self.plan.queues[number].kind == Kind::PerCpu {
-            // What it does not have can only be left as it is.
+            // An attribute that this kind of queue lacks can only be left as it is.
             let same = match change {
                 Change::AffinityScope(scope) => scope.is_none(),
                 Change::Strict(on) | Change::Localize(on) => !on,

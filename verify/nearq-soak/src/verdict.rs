@@ -32,9 +32,9 @@ pub struct Verdict {
     pub plan: Plan,
     /// The promises that were not kept; a seed without any has passed.
     pub violations: Vec<String>,
-    /// What happened, a line each, if it was asked for.
+    /// The trace, one event per line, if it was requested.
     pub trace: Vec<String>,
-    /// A hash of everything that happened: the same seed has the same.
+    /// A hash of everything that happened. The same seed always has the same hash.
     pub trace_hash: u64,
     /// Items and closures that ran.
     pub executions: u64,
@@ -79,7 +79,7 @@ pub fn run_seed(seed: u64, options: &SeedOptions) -> Verdict {
 
 /// Runs a program.
 pub(crate) fn run_plan(plan: Plan, options: &SeedOptions) -> Verdict {
-    // What the run allocates must not share lines by chance: then it is the same run in every process.
+    // The run's allocations must not share cache lines by chance, so that it is the same run in every process.
     let _lines = nearq_sim::switched::enter();
     let topology = plan.topology();
     let limits = plan.allowance.limits(topology.possible());
@@ -115,7 +115,7 @@ pub(crate) fn run_plan(plan: Plan, options: &SeedOptions) -> Verdict {
     }
 }
 
-/// What is wrong according to the outcome itself.
+/// The violations that the outcome itself shows.
 fn judge(plan: &Plan, outcome: &Outcome<()>) -> Vec<String> {
     let mut wrong: Vec<String> = outcome.panics.iter().map(ToString::to_string).collect();
     match outcome.ending {
@@ -155,7 +155,7 @@ fn by_kind(counts: &FaultCounts) -> BTreeMap<&'static str, u64> {
     ])
 }
 
-/// The trace with threads by name and the program's own lines as they were written.
+/// The trace, with threads named and the program's own lines as they were written.
 fn readable(trace: Vec<String>) -> Vec<String> {
     let mut names: BTreeMap<u64, String> = BTreeMap::from([(1, "main".to_owned())]);
     trace

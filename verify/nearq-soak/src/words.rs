@@ -9,7 +9,7 @@ use super::plan::{
     Allowance, Body, Change, FuturePlan, Handle, Hardships, Member, Op, Plan, RuntimePlan, Step, To,
 };
 
-/// In which form something is waited for.
+/// The form of a wait.
 fn as_future(polled: bool) -> &'static str {
     if polled { ", first as a future" } else { "" }
 }

@@ -1,4 +1,4 @@
-//! The fault soak finds what it is for: with each planted variant of the runtime (`.ci/variants`) it fails, and soon.
+//! Checks that the fault soak finds mistakes: with each planted variant of the runtime (`.ci/variants`) it must fail, and soon.
 //!
 //! `cargo xtask variants` runs it, in the copy of the checkout in which the variants are planted.
 
@@ -8,12 +8,12 @@ use nearq_soak::{ManyOptions, SeedOptions, run_many, run_seed};
 #[global_allocator]
 static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;
 
-/// What is reported about a program that hangs: if a thread of it goes on by the clock, it is not a deadlock.
+/// What is reported about a program that hangs: if one of its threads keeps running on a timer, the hang is not a deadlock.
 const HANGS: [&str; 3] = ["what was queued has not ended", "deadlock", "did not end within"];
 
-/// As many seeds as a variant may take. Most fail within a few. A lost wake-up shows in one seed of some 300 (10 of the first 3,203): only
-/// the last item that a pool gets can be lost for good, because the next one wakes a worker. So this is thirty times as many, and the test
-/// ends with the first seed that fails.
+/// The maximum number of seeds that a variant may take. Most fail within a few. A lost wake-up shows in one seed of some 300 (10 of the
+/// first 3,203): only the last item that a pool gets can be lost for good, because the next one wakes a worker. So this is thirty times as
+/// many, and the test ends with the first seed that fails.
 const MOST_SEEDS: u64 = 10_000;
 
 /// The variants that a test here looks for.

@@ -7,7 +7,7 @@ use super::prose::value;
 const CATEGORIES: [&str; 8] =
     ["parameter", "date", "version", "published", "hardware", "goal", "constant", "name"];
 
-/// A text of a document.
+/// A text that a document quotes.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// Its line in the file.
@@ -16,7 +16,7 @@ pub(super) struct Entry {
     pub(super) source: String,
     /// The document that must have it; any document if none is named.
     pub(super) document: Option<String>,
-    /// Whether the numbers of its text are given.
+    /// Whether the numbers in its text count as given.
     pub(super) given: bool,
     pub(super) parts: Vec<Part>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Figure {
     /// As it stands in the file.
     pub(super) source: String,
     pub(super) expression: Expression,
-    /// What it is rounded to, where that is more than the last digit.
+    /// The unit that it is rounded to, if that is coarser than its last digit.
     pub(super) unit: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ struct Draft {
     figures: Vec<Figure>,
 }
 
-/// Reads the file; an error begins with the line.
+/// Parses the file. An error message begins with the line number.
 pub(super) fn parse(source: &str) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     let mut document = None;

@@ -1,16 +1,16 @@
 //! How a figure is computed from recorded values: `max([lock | short {16,32} | nearq auto | wait_us_max] / 1000)`.
 //!
-//! `[…]` is what is recorded ([`super::records`]). `{a,b}` in it stands for one value for each word, and what is
-//! done with such a list is done with each of its values. `+ - * /` and brackets are as usual; `min`, `max` and `gmean` (the
-//! geometric mean) make one value of all the lists that they are given.
+//! `[…]` is a recorded value ([`super::records`]). `{a,b}` in it makes a list with one value for each word, and an operation on a list
+//! applies to each of its values. `+ - * /` and brackets are as usual; `min`, `max` and `gmean` (the geometric mean) reduce all the lists
+//! that they are given to one value.
 
 use super::records::Records;
 
-/// An expression, read.
+/// A parsed expression.
 #[derive(Debug)]
 pub(super) enum Expression {
     Number(f64),
-    /// One for each value of a list.
+    /// The paths of recorded values, one for each value of a list.
     Recorded(Vec<String>),
     Both(char, Box<Expression>, Box<Expression>),
     Of(Function, Vec<Expression>),
@@ -34,7 +34,7 @@ impl Expression {
         }
     }
 
-    /// Whether something recorded is in it. What is not comes from nowhere.
+    /// Whether it contains a recorded value. A figure without one has no source.
     pub(super) fn is_recorded(&self) -> bool {
         match self {
             Expression::Number(_) => false,
@@ -44,7 +44,7 @@ impl Expression {
         }
     }
 
-    /// The one value that it has.
+    /// Its value, which must be a single one.
     pub(super) fn value(&self, records: &mut Records) -> Result<f64, String> {
         match self.values(records)?.as_slice() {
             [value] if value.is_finite() => Ok(*value),
@@ -101,7 +101,7 @@ impl Function {
     }
 }
 
-/// Takes a character off the front, where it is one of these.
+/// Takes a character off the front if it is one of these.
 fn take(rest: &mut &str, of: &str) -> Option<char> {
     *rest = rest.trim_start();
     let first = rest.chars().next().filter(|first| of.contains(*first))?;
@@ -117,7 +117,7 @@ fn product(rest: &mut &str) -> Result<Expression, String> {
     chain(rest, "*/", operand)
 }
 
-/// Operands with operators of one rank between them.
+/// Parses operands that are separated by operators of the same precedence.
 fn chain(
     rest: &mut &str,
     operators: &str,
@@ -163,7 +163,7 @@ fn operand(rest: &mut &str) -> Result<Expression, String> {
     Ok(Expression::Number(value))
 }
 
-/// `a {b,c} d` is `a b d` and `a c d`.
+/// Expands `a {b,c} d` into `a b d` and `a c d`.
 fn alternatives(path: &str) -> Result<Vec<String>, String> {
     let Some((before, after)) = path.split_once('{') else { return Ok(vec![path.into()]) };
     let (words, after) = after.split_once('}').ok_or("no } after {")?;

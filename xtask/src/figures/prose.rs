@@ -1,18 +1,18 @@
-//! A document as the check reads it: one line of text, with what is code left out of the search for numbers.
+//! A document as the check reads it: one line of text, in which code is not searched for numbers.
 
 use super::entries::Part;
 use std::ops::Range;
 
-/// A document. Positions are those in its text with each run of white space replaced by one space.
+/// A document. Positions refer to its text after each run of white space has been replaced by one space.
 pub(super) struct Prose {
     /// Its path from the root of the workspace.
     pub(super) name: String,
     text: String,
     /// The line of each byte of `text`.
     lines: Vec<usize>,
-    /// Where in the source each byte of `text` comes from.
+    /// The position in the source that each byte of `text` comes from.
     sources: Vec<usize>,
-    /// Whether a byte of `text` is code or the target of a link, where numbers are no figures.
+    /// Whether a byte of `text` is code or the target of a link, where numbers do not count as figures.
     code: Vec<bool>,
 }
 
@@ -57,7 +57,7 @@ impl Prose {
         &self.text[range.clone()]
     }
 
-    /// Where in the source a number is, which has no white space.
+    /// The position of a number in the source; a number has no white space in it.
     pub(super) fn source(&self, number: &Range<usize>) -> Range<usize> {
         let start = self.sources[number.start];
         start..start + number.len()
@@ -80,7 +80,7 @@ impl Prose {
         &self.text[start..end]
     }
 
-    /// Where these parts stand one after the other: for each place, the range of each part.
+    /// The places where these parts follow each other: for each place, the range of each part.
     pub(super) fn find(&self, parts: &[Part]) -> Vec<Vec<Range<usize>>> {
         let mut places = Vec::new();
         let Some(Part::Text(first)) = parts.first() else { return places };
@@ -119,7 +119,7 @@ impl Prose {
         (!cut).then_some(ranges)
     }
 
-    /// The numbers that are no part of a word or of code.
+    /// The numbers that are not part of a word or of code.
     pub(super) fn numbers(&self) -> Vec<Range<usize>> {
         let mut numbers = Vec::new();
         let mut at = 0;
@@ -173,12 +173,13 @@ fn number(text: &str) -> Option<usize> {
     Some(at)
 }
 
-/// What a number as it is written stands for.
+/// The value of a number as it is written.
 pub(super) fn value(written: &str) -> Option<f64> {
     written.replace(',', "").parse().ok()
 }
 
-/// A value written as another number is: as many decimals, a `+` and separators where that has them; rounded to `unit`.
+/// A value in the format of another written number: with as many decimals, and with a `+` and separators if that number has them; rounded
+/// to `unit`.
 pub(super) fn written_as(written: &str, value: f64, unit: f64) -> String {
     let decimals = written.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     let rounded = (value / unit).round() * unit;
@@ -192,7 +193,7 @@ pub(super) fn written_as(written: &str, value: f64, unit: f64) -> String {
         }
         text.push(digit);
     }
-    // No sign before a zero, unless that is how zero is written there.
+    // A zero gets no sign, unless the other number is a zero with a sign.
     let is_zero = !digits.contains(|digit: char| ('1'..='9').contains(&digit));
     let sign = match (rounded < 0.0 && !is_zero, written.starts_with('+')) {
         (true, _) => "-",
@@ -202,7 +203,7 @@ pub(super) fn written_as(written: &str, value: f64, unit: f64) -> String {
     format!("{sign}{text}{rest}")
 }
 
-/// For each byte of a document whether it is code: a span or a block of it, or the target of a link. Comments in blocks of shell
+/// For each byte of a document, whether it is code (a code span or a code block) or the target of a link. Comments in blocks of shell
 /// commands are prose.
 fn code(source: &str) -> Vec<bool> {
     let mut code = vec![false; source.len()];

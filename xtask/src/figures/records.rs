@@ -1,19 +1,19 @@
-//! Recorded values, by their paths.
+//! Looks up recorded values by their paths.
 //!
-//! - `lock | short 16 | nearq auto | wait_us_max` is the median of that metric of lock.json, by scenario and row; one more word
-//!   takes another statistic (`mean`, `deviation`, `min`, `max`, `published`).
-//! - `lock | parameters | goals | load=short & writers=4 | reached` goes into what is not a row, down the keys; of an array the
-//!   element counts whose fields are those, or that has this index. `#` in the end is the number of elements, `#met=true` that of
-//!   those with these fields.
-//! - `slice.txt | | instructions per round: | 2` is the second number after these words, where there is no JSON; before
-//!   them, the beginning of a line that comes earlier (of a table's heading, say).
+//! - `lock | short 16 | nearq auto | wait_us_max` is the median of that metric in lock.json, for this scenario and row; one more word
+//!   selects another statistic (`mean`, `deviation`, `min`, `max`, `published`).
+//! - `lock | parameters | goals | load=short & writers=4 | reached` reads values that are not in rows, by following the keys. In an array,
+//!   a word selects the element that has these fields or this index. `#` at the end is the number of elements, `#met=true` the number of
+//!   elements with these fields.
+//! - `slice.txt | | instructions per round: | 2` is the second number after these words, for results without JSON. The part before them may
+//!   name the beginning of an earlier line, such as a table's heading.
 
 use super::prose;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The recorded results, as far as they have been read.
+/// The recorded results that have been read so far.
 pub(super) struct Records {
     folder: PathBuf,
     results: HashMap<String, Value>,
@@ -25,7 +25,7 @@ impl Records {
         Records { folder: folder.into(), results: HashMap::new(), texts: HashMap::new() }
     }
 
-    /// Has a result that is in no file.
+    /// Adds a result that is in no file.
     #[cfg(test)]
     pub(super) fn insert(&mut self, name: &str, result: Value) {
         self.results.insert(name.into(), result);
@@ -75,7 +75,7 @@ impl Records {
     }
 }
 
-/// A statistic of a row. Two rows of one name are an error: one of them would never be compared.
+/// A statistic of a row. Two rows with the same name are an error: one of them would never be compared.
 fn in_rows(
     result: &Value,
     scenario: &str,
@@ -97,7 +97,7 @@ fn in_rows(
     Ok(value)
 }
 
-/// What is found down these keys.
+/// The value that is found by following these keys.
 fn inside(result: &Value, words: &[&str]) -> Result<Option<f64>, String> {
     let mut value = result;
     for word in words {
@@ -128,7 +128,7 @@ fn is(element: &Value, fields: &str) -> bool {
     })
 }
 
-/// A number of a text, the first being 1: on the first line that begins with the label, after one that begins with the section.
+/// A number in a text, counted from 1, on the first line that begins with the label and comes after a line that begins with the section.
 fn in_text(text: &str, section: &str, label: &str, number: &str) -> Result<Option<f64>, String> {
     let position: Option<usize> = number.parse().ok().filter(|position| *position > 0);
     let position =

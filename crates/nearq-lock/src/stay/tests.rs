@@ -1,5 +1,5 @@
-//! Under the model checker: a thread jumps out of its wait at the first sleep in it, while others do what ends that sleep. If a thread
-//! waits for one that does not exist, that is a deadlock; records are counted, so a lost one is found.
+//! Under the model checker: a thread jumps out of its wait at the first sleep in it, while other threads do what ends that sleep. If a
+//! thread waits for one that does not exist, that is a deadlock; records are counted, so a lost one is found.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct Scene {
     value: <Loom as LockPlatform>::AtomicU32,
 }
 
-/// What a thread that may jump did.
+/// The outcome for a thread that may jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Jumped,
@@ -100,7 +100,7 @@ fn check(
 ) {
     modelled::check(preemptions, reaches, move || {
         Settings { mode, ..Settings::default() }.eager().set_for_process_in::<Loom>();
-        // As in the models of the condition variable.
+        // Two slots, as in the models of the condition variable.
         let process = ProcessState::<Loom>::get();
         assert!(process.make_slots() && process.make_slots());
         let scene = Arc::new(Scene {

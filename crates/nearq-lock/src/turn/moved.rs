@@ -44,7 +44,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         self.note(Event::Moved);
         let mut rounds = 0;
         loop {
-            // As in `queue_up`.
+            // This is done as in `queue_up`.
             if rounds == OVERTAKEN {
                 self.reserve(self.load());
             }

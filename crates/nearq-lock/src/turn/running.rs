@@ -1,9 +1,9 @@
-//! Letting a thread run that has the mutex to itself.
+//! Letting a thread go on running while it has the mutex to itself.
 //!
-//! If the turn always goes on at once, the word and what the mutex protects move from cache to cache each time. One thread that takes the
-//! mutex, releases it and soon comes back has all of it in its own cache, and is twice as fast. So a thread that has the turn in a domain's
-//! queue first checks whether there is such a thread, and if so keeps away from the word for a while. How often that may happen in a row is
-//! bounded as hand-overs within the domain are: by their count, and by the patience of other domains.
+//! If the turn is always handed on at once, the word and what the mutex protects move from cache to cache each time. One thread that takes
+//! the mutex, releases it and soon comes back has all of it in its own cache, and is twice as fast. So a thread that has the turn in a
+//! domain's queue first checks whether there is such a thread, and if so keeps away from the word for a while. How often that may happen in
+//! a row is bounded as hand-overs within the domain are: by their count, and by the patience of other domains.
 //!
 //! The slot shows whether it is one thread or several, because threads that pass by leave their record's number there. If it is several, no
 //! cache keeps anything, and the lock would only be handed over later. The result is passed on with the turn.
@@ -14,7 +14,7 @@ use super::{Turn, Turns};
 use crate::slot::Slot;
 use crate::word::RESERVED;
 
-/// For how long a thread that has the turn in a domain lets another thread run that takes the mutex again and again.
+/// How long a thread that has the turn in a domain lets another thread run if that one takes the mutex again and again.
 ///
 /// While one thread has the mutex to itself, the mutex's word and what it protects stay in that thread's cache. With a short section on a
 /// simulated EPYC 9654, 16 threads are half as fast as one alone if each turn is taken at once, and 0.84 times as fast with this wait; with

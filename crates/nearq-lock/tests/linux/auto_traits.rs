@@ -21,7 +21,7 @@ macro_rules! is {
     };
 }
 
-/// The type is not that. If it is, the compiler does not know which of the two implementations is meant.
+/// The type does not implement the trait. If it does, the compiler cannot choose between the two implementations.
 macro_rules! is_not {
     ($kind:ty: $mark:path) => {
         const _: fn() = || {
@@ -38,14 +38,14 @@ macro_rules! is_not {
 
 /// May be sent to another thread, and not shared.
 type Sent = core::cell::Cell<u32>;
-/// May be neither.
+/// May be neither sent nor shared.
 type Bound = *const u32;
 
 is!(
     Mode, Threshold, Settings, Snapshot, SlottedMutex, Statistics, UnknownMode, OutOfBounds:
     [Send, Sync, UnwindSafe, RefUnwindSafe, Unpin]
 );
-// As with parking_lot: what is not poisoned may be found half changed after a panic.
+// As with parking_lot: a value that is never poisoned may be found half changed after a panic.
 is!(Mutex<u32>, Mutex<str>, OsqLock<u32>: [Send, Sync, UnwindSafe, Unpin]);
 is_not!(Mutex<u32>: RefUnwindSafe);
 is_not!(OsqLock<u32>: RefUnwindSafe);

@@ -1,4 +1,4 @@
-//! How many threads wake up when all are notified: not all of them.
+//! When all threads are notified, not all of them wake up at once.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A condition variable when no record is left to wait by, and how it goes on when there are some again.
+//! A condition variable while no record is left to wait by, and after records have become free again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn condvars_work_without_records() {
                     let mut count = scene.count.lock();
                     scene.changed.wait_while(&mut count, |count| *count % 4 != index);
                     *count += 1;
-                    // No thread can be reached while there are no records; each checks by itself.
+                    // No thread can be notified while there are no records; each checks by itself.
                     scene.changed.notify_all();
                     assert!(*count > round);
                 }

@@ -1,6 +1,6 @@
 //! Limits: no record left to wait by, thresholds out of bounds.
 //!
-//! What happens without a place for queues by cache is tested where there are several caches, on simulated machines.
+//! What happens if there is no place for queues by cache is tested on simulated machines, which have several caches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,7 +134,7 @@ fn mutexes_that_are_never_dropped_leave_slots_to_others() {
     let times = bound() - bound_before;
     assert!(times > 1_500, "only {times} of them changed to queues by cache");
     let used = Snapshot::of_process().mutexes.len() - used_before;
-    // They are dropped in the end, for the other tests of this process.
+    // They are dropped in the end, so that the other tests of this process find free places.
     drop(mutexes);
     assert!(used <= 1_200, "{used} unused mutexes have slots");
 }

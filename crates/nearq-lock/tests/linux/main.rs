@@ -19,7 +19,7 @@ mod stress_linux;
 
 /// One test at a time: the settings, the statistics and the waiters' records belong to the process.
 ///
-/// Not a mutex of ours: a thread that waits for one may take one of the records that some tests count.
+/// Not one of our mutexes: a thread that waits for one may take one of the records that some tests count.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "see above")]
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -23,7 +23,7 @@ fn elsewhere(main: impl FnOnce() + Send + 'static) {
     assert!(*done.lock(), "it failed in that thread, see above");
 }
 
-/// The message with which it panics, which it must do.
+/// The message with which `main` panics; it must panic.
 #[track_caller]
 fn complaint(misuse: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(misuse)).expect_err("the misuse is reported");

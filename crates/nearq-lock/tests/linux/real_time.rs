@@ -112,7 +112,7 @@ fn the_most_urgent_thread_locks_next() {
     before.set_for_process();
 }
 
-/// A mutex and a condition, and the threads that have been notified, in order.
+/// A mutex and a condition variable, and the threads that have been notified, in order.
 #[derive(Default)]
 struct Scene {
     order: Mutex<Vec<usize>>,
@@ -121,8 +121,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// A thread for each of these priorities, 0 being the ordinary class, that waits for the condition; each begins when the previous one
-    /// waits. Each calls `before` before it waits.
+    /// Starts a thread for each of these priorities (0 is the ordinary class), which waits for the condition. Each begins when the previous
+    /// one waits, and calls `before` before it waits itself.
     fn wait_by(
         self: &Arc<Self>,
         priorities: &[i32],

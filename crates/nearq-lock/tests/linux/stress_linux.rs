@@ -24,7 +24,7 @@ fn increments_are_not_lost() {
                     let mut pair = mutex.lock();
                     pair.0 += 1;
                     if round % 64 == 0 {
-                        // Give up the CPU while holding it, so that others sleep and not only spin.
+                        // Gives up the CPU while holding it, so that the other threads sleep and do not only spin.
                         Linux::yield_now();
                     }
                     pair.1 += 1;

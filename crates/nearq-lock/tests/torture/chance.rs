@@ -31,7 +31,7 @@ impl Chance {
         Duration::from_micros(self.below(limit))
     }
 
-    /// Spends some time: mostly next to none, sometimes a scheduler's time slice.
+    /// Spends some time: usually almost none, sometimes a scheduler's time slice.
     pub(crate) fn dwell(&mut self) {
         match self.below(256) {
             0 => Linux::sleep(self.micros(300)),

@@ -1,4 +1,4 @@
-//! What the workers do, and what must then be true.
+//! What the workers do, and the checks of what must be true afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) struct Tokens {
 pub(crate) struct Watched {
     /// When it began something that must come to an end, or 0.
     since: Word,
-    /// The longest that this took.
+    /// The longest time that this took.
     pub(crate) longest: Word,
     /// Its thread's number, while it may be interrupted.
     pub(crate) number: Word,
@@ -205,7 +205,7 @@ impl Scene {
     fn a_place(&self, chance: &mut Chance) -> Option<Place> {
         let mut places = self.places.lock();
         let count = places.len() as u64;
-        // The last one put there, so that several users choose the same one; sometimes any.
+        // Usually the last one that was put there, so that several users choose the same one; sometimes any.
         let at = if chance.one_in(4) { chance.below(count.max(1)) } else { count.max(1) - 1 };
         (count > 0).then(|| places.swap_remove(at as usize))
     }

@@ -47,7 +47,7 @@ impl Place {
         assert_eq!(unsafe { munmap(page, PAGE) }, 0);
     }
 
-    /// Uses it for the one time that the caller may; if in a hurry, for next to nothing.
+    /// Uses it the one time that the caller may; if in a hurry, for almost no time.
     pub(crate) fn use_it(self, hurry: bool, chance: &mut Chance) {
         let Place(place) = self;
         // SAFETY: it exists until its last user, of which the caller is one, has had the mutex.

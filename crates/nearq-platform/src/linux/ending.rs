@@ -1,4 +1,4 @@
-//! A callback when a thread ends, without needing memory for it.
+//! A callback for the end of a thread, which needs no memory.
 //!
 //! This uses a key of the C library's thread-specific data, not a thread-local value with a destructor: to note such a
 //! destructor the C library allocates, and the thread that takes a mutex may be inside the allocator. A key that is one of the
@@ -7,9 +7,9 @@
 //! so those destructors still find the thread as it was.
 //!
 //! # The key
-//! One for the process, made by the first thread that asks. `KEY` is [`UNKNOWN`] before, [`NONE`] if the C library has no
-//! more, otherwise the key plus [`FIRST`]. If several threads make one at the same time, one wins and the others give theirs
-//! back. Relaxed everywhere: a number, and nothing is published with it.
+//! One for the process, made by the first thread that asks. `KEY` is [`UNKNOWN`] before, [`NONE`] if the C library has no more, otherwise
+//! the key plus [`FIRST`]. If several threads make a key at the same time, one wins and the other threads delete theirs. Relaxed
+//! everywhere: a number, and nothing is published with it.
 //!
 //! # A thread's state
 //! From `Unknown` to `Registered` when it first asks, to `Over` when the key's destructor has run. That may be before the
@@ -41,8 +41,8 @@ thread_local! {
     static CALLBACK: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Has `callback` called by the caller's thread when it ends; the last call counts. False if `callback` will not be called: the thread
-/// has run its callback already, or the C library has no key or no memory.
+/// From now on, the caller's thread calls `callback` when it ends; the last `callback` that was set counts. False if `callback` will not be
+/// called: the thread has run its callback already, or the C library has no key or no memory.
 #[inline]
 pub(super) fn call_at_thread_end(callback: fn()) -> bool {
     CALLBACK.set(Some(callback));
@@ -56,7 +56,7 @@ pub(super) fn call_at_thread_end(callback: fn()) -> bool {
 #[cold]
 fn register() -> bool {
     let Some(key) = key() else { return false };
-    // The value only has to be something, or the destructor is not called.
+    // The value only has to be non-null; otherwise the destructor is not called.
     let something = ptr::from_ref(&KEY).cast();
     // SAFETY: validity: the key is one of ours, and never deleted. Aliasing: the value is not followed. Thread: the caller's
     // own value.
@@ -96,7 +96,7 @@ fn make_key() -> Option<libc::pthread_key_t> {
     }
 }
 
-/// A thread of the asynchronous cancellation type may still be cancelled here: it is of the deferred type from now on, as it must not end
+/// A thread of the asynchronous cancellation type may still be cancelled here: from now on it is of the deferred type, as it must not end
 /// in the middle of what it is about to do. This function has no call that unwinds, so that its frame can be unwound at any place.
 extern "C" fn ended(_something: *mut c_void) {
     sys::defer_cancellation();

@@ -21,7 +21,7 @@ pub struct ProcessSpec<'a> {
     pub arguments: &'a [CString],
     /// Its environment, as `NAME=value`.
     pub environment: &'a [CString],
-    /// What becomes its standard input, output and error; `None` is the caller's own.
+    /// The files that become its standard input, output and error; `None` means the caller's own.
     pub files: [Option<BorrowedFd<'a>>; 3],
     /// Whether it leads a process group of its own: then signals reach it and what it starts, and no other process.
     pub own_group: bool,
@@ -29,7 +29,7 @@ pub struct ProcessSpec<'a> {
     pub parent_death_signal: Option<i32>,
     /// The CPUs that it may use; `None` means the caller's.
     pub affinity: Option<&'a CpuSet>,
-    /// Where its memory comes from, that of the program itself included; `None` is the caller's policy.
+    /// Where its memory comes from, including that of the program itself; `None` means the caller's policy.
     pub memory: Option<&'a MemoryPolicy>,
 }
 
@@ -38,16 +38,17 @@ pub struct ProcessSpec<'a> {
 pub struct Spawned {
     /// The process, a child of the caller; the caller must wait for its end.
     pub pid: u32,
-    /// Why it does not have the CPUs that it should; it has the caller's then.
+    /// Why it does not have the CPUs that were requested; it has the caller's then.
     pub affinity_refused: Option<OsError>,
-    /// Why it does not have the memory policy that it should; it has the caller's then.
+    /// Why it does not have the memory policy that was requested; it has the caller's then.
     pub memory_refused: Option<OsError>,
 }
 
 /// Why a program does not run.
 #[derive(Clone, PartialEq, Eq)]
 pub enum NotSpawned {
-    /// There is no process for it. With `errno` `EAGAIN` a limit is reached: it can be tried again when others have ended.
+    /// The process could not be created. If `errno` is `EAGAIN`, a limit was reached: the start can be tried again when other processes
+    /// have ended.
     NoProcess(OsError),
     /// The process could not be prepared.
     NotSetUp(OsError),
@@ -113,7 +114,7 @@ impl Spawner {
     /// Starts a program; returns when it has been executed. A placement that is refused is no error.
     ///
     /// # Errors
-    /// Nothing runs: there is no process for it, the process could not be prepared (a descriptor of `files` is below 3), or the
+    /// Nothing runs: the process could not be created, the process could not be prepared (a descriptor of `files` is below 3), or the
     /// program cannot be executed.
     pub fn spawn(&mut self, spec: &ProcessSpec<'_>) -> Result<Spawned, NotSpawned> {
         let (arguments, environment) = (pointers(spec.arguments), pointers(spec.environment));
@@ -211,7 +212,7 @@ mod tests {
         words.iter().map(|word| CString::new(*word).unwrap()).collect()
     }
 
-    /// What `wait` says of a child: its status as the kernel packs it.
+    /// The status of a child as `wait` returns it, in the kernel's packed form.
     fn wait(pid: u32) -> i32 {
         let mut status = 0;
         // SAFETY: validity: the place is an int. Aliasing: the only reference is the one passed. Thread: no other thread waits for
@@ -221,7 +222,7 @@ mod tests {
         status
     }
 
-    /// Has a shell run `script` with its output in a file, and gives the output and the status.
+    /// Runs `script` in a shell with its output in a file, and returns the output and the status.
     fn sh(script: &str, wanted: ProcessSpec<'_>) -> (String, i32) {
         let arguments = texts(&["sh", "-c", script]);
         let environment = texts(&["PATH=/usr/bin:/bin", "NAME=value"]);

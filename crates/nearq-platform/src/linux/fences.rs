@@ -4,9 +4,9 @@
 //! `MODE` says what a light fence is. It is `FULL` until a heavy fence has registered the process with the kernel, and again once a heavy
 //! fence has been refused. Every state is safe:
 //! * While a light fence is a full fence, both `membarrier` and a full fence are a partner for it.
-//! * After the registration a heavy fence is always `membarrier`. If the kernel refuses that (a filter of system calls that was installed
-//!   later), the heavy fence returns false, and from then on every heavy fence does: a light fence that began before may still be without
-//!   a partner.
+//! * After the registration a heavy fence is always `membarrier`. If the kernel refuses that (because of a filter on system calls that was
+//!   installed later), the heavy fence returns false, and so does every later one: a light fence that began before may still be without a
+//!   partner.
 //!
 //! The kernel documents the pairing in `kernel/sched/membarrier.c`. A child of a fork inherits the registration with the memory.
 
@@ -57,7 +57,7 @@ pub(super) fn heavy() -> bool {
     }
 }
 
-/// Registers the process; returns what holds from now on.
+/// Registers the process; returns the mode from now on.
 #[cold]
 fn register() -> u8 {
     let mode = if sys::register_membarrier().is_ok() { ASYMMETRIC } else { ABSENT };

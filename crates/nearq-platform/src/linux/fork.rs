@@ -1,17 +1,17 @@
-//! Forks of this process: how many there were, and what is called around them.
+//! Counts the forks of this process, and calls hooks around them.
 //!
 //! The C library calls three functions of ours around each `fork`; they are registered with it (`pthread_atfork`) when the
 //! first subject is added. They call the hooks of all subjects.
 //!
 //! # Protocol
-//! `SUBJECTS` is locked from *prepare* to *parent* or *child*: forks come one after the other, and no subject leaves between
-//! its hooks. The guard stays in `LOCKED_FOR_FORK` meanwhile; it belongs to the thread that forks, which is the only one that touches
-//! `LOCKED_FOR_FORK`, because it has the lock. The child has a copy of that thread, which gives its copy of the lock back.
+//! `SUBJECTS` is locked from *prepare* to *parent* or *child*: forks come one after the other, and no subject leaves between its hooks. The
+//! guard stays in `LOCKED_FOR_FORK` meanwhile; it belongs to the thread that forks, and only that thread touches `LOCKED_FOR_FORK`, because
+//! it has the lock. The child has a copy of that thread, which gives its copy of the lock back.
 //!
 //! A thread that has the lock has all signals blocked except faults, which its own instructions raise. Otherwise a signal handler that
 //! forks would wait for the lock that its own thread has, and hooks would be called within hooks. Counting how deep a thread is in forks
-//! would not be enough: the child of the inner fork goes on in the middle of the outer one. Changes that other people's handlers make to
-//! the mask between ours are undone.
+//! would not be enough: the child of the inner fork goes on in the middle of the outer one. If handlers that the program registered change
+//! the mask between ours, those changes are undone.
 //!
 //! `EPOCH` is written by the child's only thread; every later thread is started by one that knows the value. So relaxed loads
 //! are enough, and no thread ever sees it change except the one that forked.
@@ -64,7 +64,7 @@ struct Locked {
 /// What the thread that forks has locked.
 struct LockedForFork(UnsafeCell<Option<Locked>>);
 
-// SAFETY: touched by the thread that has the lock only.
+// SAFETY: touched only by the thread that has the lock.
 unsafe impl Sync for LockedForFork {}
 
 fn lock() -> Locked {
@@ -104,7 +104,7 @@ extern "C" fn prepare() {
         // SAFETY: it is on the list, and stays there until we give the lock back.
         unsafe { (hooks.prepare)(*address) };
     }
-    // Last: a thread that creates another one may hold what a hook takes.
+    // This comes last: a thread that creates another one may hold a lock that a hook takes.
     thread_start_gate::close();
     // SAFETY: we have the lock.
     unsafe { *LOCKED_FOR_FORK.0.get() = Some(locked) };

@@ -1,22 +1,22 @@
-//! Home hints to the machine's scheduler, if the node affine scheduler is loaded: on which node a thread or a process is at home.
+//! Home hints to the machine's scheduler, if the node affine scheduler is loaded: they say on which node a thread or a process is at home.
 //!
 //! The scheduler puts a map into the BPF file system. Its keys are the numbers of threads, or of processes by their first thread, and the
-//! scheduler treats each entry as a hint. If there is no map, nothing is done, and the path is not looked up again for a second: that
-//! costs one load and the clock.
+//! scheduler treats each entry as a hint. If there is no map, nothing is done, and the path is not looked up again for a second: until
+//! then, a hint costs one load and a reading of the clock.
 //!
 //! **The map is opened for each report** and closed again, which takes some microseconds. Homes change seldom. This way nothing is
 //! written into the map of a scheduler that has gone, and no descriptor is kept that a program could close or reuse. A scheduler's
 //! entries are lost when it goes; a process that outlives it reports to the next one, which is recognised by the map's inode.
 //!
 //! **Numbers** in the map are those of the first namespace of processes. In any other namespace the caller does not know its own number
-//! there, and nothing is reported. The namespace is recognised by its inode, which the kernel guarantees for the first one. Not by
-//! `NSpid` of `/proc/self/status`: that has the numbers from the namespace of the mounted `/proc` on, which in a container is a single
+//! there, and nothing is reported. The namespace is recognised by its inode, which the kernel guarantees for the first one. `NSpid` of
+//! `/proc/self/status` would not do: it lists the numbers from the namespace of the mounted `/proc` on, and in a container there is only
 //! one.
 //!
-//! **A number that is a process's stands for all its threads**, so nothing can be reported about a first thread alone.
+//! **A number that is a process's stands for all its threads**, so nothing can be reported about only the first thread.
 //!
-//! The scheduler's kernel part removes the entries of threads and processes that end. A caller that reports about anything but
-//! itself must ensure that it lives: otherwise the number could belong to another one.
+//! The scheduler's kernel part removes the entries of threads and processes that end. A caller that reports about another thread or process
+//! must ensure that it lives: otherwise the number could belong to a different one.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -71,7 +71,7 @@ impl<'a> HintSender<'a> {
         match node.map(u32::try_from) {
             Some(Ok(node)) => map.set(number, [node, REQUESTED]).is_ok(),
             Some(Err(_)) => false,
-            // That nothing was reported about it is no failure.
+            // If nothing was reported about the number before, that is no failure.
             None => matches!(map.remove(number), Ok(()) | Err(Errno::NOENT)),
         }
     }
@@ -105,7 +105,7 @@ pub(super) fn set_home_hint(thread: Thread, node: Option<usize>) {
     let Ok(number) = u32::try_from(thread.id()) else { return };
     let received = SENDER.send(number, node, sys::monotonic());
     if received && node.is_some() && thread.alive().is_none() {
-        // It has ended, perhaps before the report: then nothing else removes the entry.
+        // The thread has ended, perhaps before the report: then nothing else removes the entry.
         SENDER.send(number, None, sys::monotonic());
     }
 }
@@ -152,7 +152,7 @@ mod tests {
 
     impl Drop for Folder {
         fn drop(&mut self) {
-            // Nothing is lost if it stays.
+            // It does no harm if the folder stays.
             let _ = fs::remove_dir_all(&self.0);
         }
     }
@@ -189,7 +189,7 @@ mod tests {
         assert!(!received || Path::new(PATH.to_str().unwrap()).exists());
     }
 
-    /// In a view of the files of this thread's own, so that nothing else sees the file system. If that is not allowed, prints why.
+    /// Runs in a mount namespace of this thread's own, so that no other thread sees the file system. If that is not allowed, prints why.
     #[test]
     fn hints_go_through_a_real_map_and_its_replacement() {
         let tested = std::thread::spawn(|| {
@@ -245,7 +245,7 @@ mod tests {
         }
         assert!(received);
         assert_eq!(first.get(7), Some([1, REQUESTED]));
-        // At once: only the absence of a map is remembered.
+        // This takes effect at once: only the absence of a map is remembered.
         fs::remove_file(folder.0.join("told")).unwrap();
         let second = Made::new(8).unwrap();
         second.pin(&path).unwrap();
@@ -255,7 +255,7 @@ mod tests {
         assert!(sender.send(8, Some(1), later) && second.get(8) == Some([1, REQUESTED]));
         assert!(sender.send(8, None, later) && second.get(8).is_none());
         assert!(sender.send(8, None, later), "removing a hint that was not sent does not fail");
-        // A map of something else.
+        // A map of another kind.
         fs::remove_file(folder.0.join("told")).unwrap();
         Made::new(16).unwrap().pin(&path).unwrap();
         assert_eq!(NumberMap::open(&path).map(drop), Err(Errno::PROTO));

@@ -29,7 +29,7 @@ pub(super) fn read() -> Result<Machine, String> {
     Ok(machine)
 }
 
-/// What has changed since it was read.
+/// What has changed since the machine was last read.
 pub(super) fn reread_machine(
     topology: &Topology,
     limits: &Limits,
@@ -108,7 +108,7 @@ fn check_below(
     let limits = or_all(limits.reread(root, affinity), topology);
     let topology = match topology.reread(root, &limits.online) {
         Ok(topology) => topology,
-        // What was known stays. But a stand-in grows with the CPUs that the process may use.
+        // What was known before stays valid, but a stand-in grows with the CPUs that the process may use.
         Err(error) if !topology.is_whole() && !limits.affinity.is_subset(topology.possible()) => {
             Some(stand_in(&topology.possible().union(&limits.affinity), &error)?)
         }
@@ -175,17 +175,17 @@ mod tests {
             assert!(machine.limits.effective().is_subset(machine.topology.online()));
             machine.limits.effective().to_list()
         };
-        // Neither.
+        // Neither /sys nor /proc.
         std::fs::create_dir_all(&root).unwrap();
         assert_eq!(allowed(), counted().to_list());
-        // /sys alone.
+        // Only /sys.
         file("sys/devices/system/cpu/present", "0-7");
         file("sys/devices/system/cpu/online", "0-5");
         assert_eq!(allowed(), "0-5");
         // /proc says what the kernel would, and includes CPUs that are offline.
         file("proc/self/status", "Name:\tx\nCpus_allowed_list:\t2-3,7\n");
         assert_eq!(allowed(), "2-3");
-        // /proc alone.
+        // Only /proc.
         std::fs::remove_dir_all(root.join("sys")).unwrap();
         assert_eq!(allowed(), "2-3,7");
         std::fs::remove_dir_all(&root).unwrap();

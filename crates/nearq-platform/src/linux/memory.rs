@@ -11,7 +11,7 @@ use crate::{MemoryPolicy, OsError, Residency};
 
 pub(super) fn set_default_policy(policy: &MemoryPolicy) -> Result<(), OsError> {
     let mode = match policy {
-        // Not `Local`, which would also keep the kernel from balancing this thread's pages between nodes.
+        // Not `MemoryMode::Local`, which would also keep the kernel from balancing this thread's pages between nodes.
         MemoryPolicy::Local => MemoryMode::Default,
         other => mode(other),
     };
@@ -69,9 +69,8 @@ pub(super) fn residency(range: Range<usize>, samples: usize) -> Result<Residency
                 }
                 residency.pages[node] += 1;
             }
-            // ENOENT: nothing there, or swapped out. EFAULT: only read so far, so that it shares the
-            // kernel's page of zeros. Other errors (EBUSY) mean pages that are being moved: not there
-            // either.
+            // ENOENT: the page has no memory, or is swapped out. EFAULT: the page was only read so far, so that it shares the kernel's page
+            // of zeros. Other errors (EBUSY) mean pages that are being moved: they count as absent too.
             Err(_) => residency.absent += 1,
         }
     }
@@ -89,7 +88,7 @@ fn sample(range: Range<usize>, samples: usize, page_size: usize) -> Vec<*const c
     let taken = pages.min(samples);
     (0..taken)
         .map(|index| {
-            // As `index * pages / taken`, for ranges of any size.
+            // This is `index * pages / taken`, computed so that it works for ranges of any size.
             let page = (index as u128 * pages as u128 / taken as u128) as usize;
             ptr::without_provenance((first + page) * page_size)
         })
@@ -180,7 +179,7 @@ mod tests {
         }
         const WHAT: &str = "a thread's memory policy";
         const HOW: &str = "a kernel with CONFIG_NUMA, and no filter on its calls";
-        // Of a thread of its own, which ends with it.
+        // The policy is that of a separate thread, which ends with the test.
         let main = || {
             let Ok(before) = default_policy() else {
                 return skipped(WHAT, "it cannot be read", HOW);

@@ -1,4 +1,4 @@
-//! Threads of other processes: where they may run. For code that keeps whole programs near their memory.
+//! Threads of other processes: where they may run. This is for code that keeps whole programs near their memory.
 
 use nearq_topology::CpuSet;
 
@@ -20,10 +20,10 @@ impl Linux {
             .map_err(|error| refused(what(), error, "".into()))
     }
 
-    /// Restricts a thread of any process to `cpus`, by its number. It leaves other CPUs at once.
+    /// Restricts a thread of any process to `cpus`, by its number. The thread leaves other CPUs at once.
     ///
     /// # Errors
-    /// There is no such thread, it belongs to another user, or none of `cpus` is allowed to it.
+    /// There is no such thread, it belongs to another user, or it may not use any of `cpus`.
     pub fn set_affinity_of(thread: u32, cpus: &CpuSet) -> Result<(), OsError> {
         tid(thread).and_then(|tid| sys::set_affinity(tid, cpus.as_words())).map_err(|error| {
             let what = format!("restrict thread {thread} to CPUs {cpus}");

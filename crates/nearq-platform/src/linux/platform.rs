@@ -1,4 +1,4 @@
-//! `Linux`, and the traits of a [platform](crate::Platform) answered for it.
+//! `Linux`, and its implementations of the traits of a [platform](crate::Platform).
 
 use core::cell::{Cell, UnsafeCell};
 use core::hint::spin_loop;
@@ -46,11 +46,11 @@ use crate::{
 ///
 /// # What it does beyond the trait's promises
 /// - **Waking** goes in the order in which the threads fell asleep, threads of a real-time class first.
-/// - **Threads** that it spawns block all signals except those that a fault of their own raises (`SIGSEGV`, `SIGBUS`,
-///   `SIGFPE`, `SIGILL`, `SIGTRAP`, `SIGSYS`), from their first instruction: the program's handlers run on the program's
-///   threads. A stack size of `None` is that of every Rust thread: `RUST_MIN_STACK`, or 2 MiB. The thread gives itself its
-///   class, nice value and affinity before anything else, so that `main` and everything it allocates are where they belong. It
-///   sets the first two before the third, so that a favoured thread does not wait for a crowded CPU as an ordinary one would.
+/// - **Threads** that it spawns block all signals except those that a fault of their own raises (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`,
+///   `SIGTRAP`, `SIGSYS`), from their first instruction: the program's handlers run on the program's threads. A stack size of `None` is
+///   that of every Rust thread: `RUST_MIN_STACK`, or 2 MiB. The thread gives itself its class, nice value and affinity before anything
+///   else, so that `main` and everything it allocates are where they belong. It sets the first two before the third, so that a favoured
+///   thread does not wait for a crowded CPU like an ordinary one.
 /// - **A thread that has ended** is distinguished from a thread of another program that was given its number:
 ///   such calls end with `ESRCH`, and [`run_state`](Threads::run_state) says `Ended`.
 /// - **Nice** values belong to one thread, not to the process, as everywhere on Linux. Values out of range are clamped.
@@ -94,7 +94,7 @@ thread_local! {
     static END: Cell<Option<fn(u32)>> = const { Cell::new(None) };
 }
 
-/// The caller's thread ends.
+/// Called when the caller's thread ends.
 fn thread_ends() {
     let number = NUMBER.replace(0);
     if let Some(end) = END.get()
@@ -104,7 +104,7 @@ fn thread_ends() {
     }
 }
 
-/// What the locks share; it lives as long as the process.
+/// The state that the locks share; it lives as long as the process.
 static SHARED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 /// The causes of the warnings given so far.
@@ -310,7 +310,7 @@ impl Threads for Linux {
     }
 
     fn wake_exactly() {
-        // The smallest slack; by default a sleep may take 50 µs longer. If the call is refused, that stays so.
+        // The smallest slack; by default a sleep may take 50 µs longer. If the call is refused, the default stays in effect.
         let _ = sys::set_timer_slack(NonZeroU64::MIN);
     }
 
@@ -326,7 +326,7 @@ impl Threads for Linux {
     }
 
     fn join(handle: Self::JoinHandle) {
-        // If `main` panicked, the panic hook has said so; the thread has ended either way.
+        // If `main` panicked, the panic hook has reported it; the thread has ended in either case.
         let _ = handle.join();
     }
 
@@ -476,8 +476,8 @@ fn waited(outcome: Result<(), Errno>) -> Wait {
     }
 }
 
-/// The errors of a futex wait that mean the program or the system is broken. To go on would be to spin, or to
-/// mistake a sleep that did not happen for one that did.
+/// The errors of a futex wait that mean the program or the system is broken. Going on would mean spinning, or treating a sleep that did not
+/// happen as one that did.
 ///
 /// `EINVAL`: the word also holds a priority-inheritance lock, or the deadline is no time. `EFAULT`: the word
 /// is not in memory. `ENOSYS`, `EPERM`: a kernel without futexes, or a filter that forbids them.

@@ -1,4 +1,4 @@
-//! What only a Linux process has, and the trait does not cover: the rights that it was started with, its end, its sockets' peers.
+//! Properties of a Linux process that the traits do not cover: the rights that it was started with, its end, and its sockets' peers.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use crate::sys;
 /// The process at the other end of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The process that connected, or that listens; as the caller's container numbers it, and 0 where that has no number for it.
+    /// The number of the process that connected, or that listens, in the caller's namespace of processes; 0 if it has no number there.
     pub pid: u32,
     /// Its effective user at that time.
     pub user: u32,
@@ -23,8 +23,8 @@ impl Linux {
         sys::has_more_rights()
     }
 
-    /// Has `hook` called when the program ends by `exit` or by returning from `main`; also in children of a fork that end this way.
-    /// Other threads may be running then.
+    /// Calls `hook` when the program ends by `exit` or by returning from `main`, also in children of a fork that end in this way. Other
+    /// threads may be running then.
     ///
     /// # Errors
     /// The C library has no memory to note it.

@@ -12,7 +12,7 @@ use super::thread::{self, Thread};
 use crate::OsError;
 use crate::sys::{self, Errno};
 
-/// `what` was tried, and refused with `error`; `remedy` says what would allow it.
+/// The call `what` was refused with `error`; `remedy` says what would allow it.
 pub(super) fn refused(what: String, error: Errno, remedy: Cow<'static, str>) -> OsError {
     OsError::new(what, error.raw_os_error(), remedy)
 }
@@ -28,7 +28,7 @@ const OTHER_USER: &str = "the thread belongs to another user; needs CAP_SYS_NICE
 const FILTER: &str = "a filter on system calls (seccomp) forbids it; containers have an option for that, such as \
      --security-opt seccomp=unconfined";
 
-/// For what every thread may do to itself: a refusal has nothing to do with users or privileges.
+/// For calls that every thread may make about itself: a refusal has nothing to do with users or privileges.
 const OWN: &str = "a filter on system calls (seccomp) or a security policy of the container refuses it; containers have an option for \
      that, such as --security-opt seccomp=unconfined";
 
@@ -62,7 +62,7 @@ pub(super) fn processes(error: Errno) -> Cow<'static, str> {
     })
 }
 
-/// A nice value alone, of a thread of this process. The kernel reports a missing privilege as `EACCES`, so `EPERM` has another cause.
+/// Only a nice value, of a thread of this process. The kernel reports a missing privilege as `EACCES`, so `EPERM` has another cause.
 pub(super) fn nice(nice: i32, error: Errno) -> Cow<'static, str> {
     match error {
         Errno::PERM => Cow::Borrowed(OWN),
@@ -70,7 +70,7 @@ pub(super) fn nice(nice: i32, error: Errno) -> Cow<'static, str> {
     }
 }
 
-/// A nice value, class or slice of a thread of this process. `lacks`: the change takes a privilege that the process may not have.
+/// A nice value, class or slice of a thread of this process. `lacks` says that the change takes a privilege that the process may not have.
 pub(super) fn scheduling(nice: i32, error: Errno, lacks: bool) -> Cow<'static, str> {
     match error {
         Errno::PERM if !lacks => Cow::Borrowed(OWN),

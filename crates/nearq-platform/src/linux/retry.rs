@@ -1,4 +1,4 @@
-//! Waiting for the work of other threads, and meanwhile making the attempts that are left (`crate::retry`).
+//! Waiting for other threads to do work, and making the attempts that are left in the meantime (`crate::retry`).
 //!
 //! When a thread begins to wait, it cannot know what will be refused later. So it wakes up from time to time to check for attempts:
 //! after a second, then after twice as long each time, up to a minute; while an attempt is left, every [`PAUSE`].

@@ -42,11 +42,11 @@ pub(super) fn sleeps_in(thread: Thread) -> Option<String> {
     place(read("wchan").ok().as_deref(), read("syscall").ok().as_deref())
 }
 
-/// What the two files say; `0` and `running` stand for nothing to say.
+/// Where a thread sleeps, from the contents of the two files; `0` and `running` mean that they do not say.
 fn place(function: Option<&str>, call: Option<&str>) -> Option<String> {
     let function = function.map(str::trim).filter(|name| !matches!(*name, "" | "0"));
     function.map(str::to_owned).or_else(|| {
-        // It begins with the number, -1 if the thread sleeps outside of system calls.
+        // The text begins with the call's number, or -1 if the thread sleeps outside of system calls.
         let number: u32 = call?.split_whitespace().next()?.parse().ok()?;
         Some(format!("system call {number}"))
     })
@@ -62,7 +62,7 @@ pub struct Watch {
     file: Option<WatchedFile>,
 }
 
-/// Files of this kind that are open at most in a process: a program may have few descriptors, and they are its own.
+/// The maximum number of such files that a process keeps open: a program may have few descriptors, and needs them itself.
 const MOST_OPEN: usize = 64;
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -77,7 +77,7 @@ fn identity(file: &File) -> Option<(u64, u64)> {
 }
 
 impl WatchedFile {
-    /// Keeps the file if not too many are open.
+    /// Keeps the file open if not too many are open.
     fn keep(file: File) -> Option<Self> {
         let identity = identity(&file)?;
         // Relaxed, here and below: a number; nothing depends on it.
@@ -116,7 +116,7 @@ impl Watch {
         {
             return Ok(state);
         }
-        // Not opened yet, closed by the program, or the thread has ended.
+        // The file was not opened yet or was closed by the program, or the thread has ended.
         self.file = None;
         let state = of(self.thread);
         if matches!(state, Ok(RunState::Runnable | RunState::Blocked)) {
@@ -142,7 +142,7 @@ fn read(thread: Thread) -> Result<RunState, Errno> {
     parse(&line[..length]).ok_or(Errno::ILSEQ)
 }
 
-/// The path of a thread's line, on the stack: this is asked about a thousand times a second.
+/// The path of a thread's line, on the stack, because it is needed about a thousand times a second.
 struct Path {
     text: [u8; Path::LONGEST],
     length: usize,
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// What `Watch` sees of a thread that sleeps, and of the caller.
+    /// What `Watch` returns for a thread that sleeps, and for the caller.
     #[test]
     #[cfg_attr(miri, ignore = "reads /proc")]
     fn a_watched_thread_is_observed_whatever_happens_to_the_file() {

@@ -1,4 +1,4 @@
-//! Starting a thread, and what it does before it is handed over.
+//! Starting a thread, and what the thread does before it runs `main`.
 //!
 //! What each thread does, in order:
 //!
@@ -55,14 +55,14 @@ pub(super) fn spawn(
     })
 }
 
-/// Gives the calling thread, which is new, its place and its nice value.
+/// Gives the calling thread, which is new, its CPUs and its nice value.
 fn settle(spec: &ThreadSpec) {
     let report = |outcome: Result<(), OsError>| {
         if let (Err(refused), Some(report_refusal)) = (outcome, spec.refused) {
             report_refusal(&refused);
         }
     };
-    // First: on its new CPUs it may have to wait for its turn.
+    // This comes first: on its new CPUs, the thread may have to wait for its turn.
     if let Some(scheduling) = spec.scheduling {
         // A caller that cares asks for the result.
         let _ = thread::favour(Thread::current(), scheduling);

@@ -1,4 +1,4 @@
-//! A thread by its number: where it may run, how favoured it is, how long it ran.
+//! A thread by its number: where it may run, its priority, and how long it ran.
 
 use core::fmt;
 use core::time::Duration;
@@ -22,7 +22,7 @@ impl Thread {
         Thread(sys::tid())
     }
 
-    /// The one that the process began with.
+    /// The thread that the process began with.
     pub(super) fn first() -> Self {
         Thread(Tid::of_first_thread())
     }
@@ -85,8 +85,8 @@ pub(super) fn set_nice(thread: Thread, nice: i32) -> Result<(), OsError> {
     sys::set_nice(tid, nice).map_err(|error| refused(what(), error, refusal::nice(nice, error)))
 }
 
-/// Whether it takes a privilege to give the thread that nice value and a class: the limit does not allow it, and the thread is not that
-/// favoured already.
+/// Whether giving the thread that nice value and a class takes a privilege: the limit does not allow the value, and the thread does not
+/// have one as low already.
 fn needs_privilege(tid: Tid, nice: i32) -> bool {
     // The kernel's own arithmetic: nice 19 to -20 is a limit of 1 to 40.
     let wanted = u64::from((20 - nice.clamp(-20, 19)).unsigned_abs());
@@ -113,8 +113,8 @@ pub(super) fn set_scheduling(
         format!("give {thread} {policy} with nice {nice}{slice}")
     };
     let tid = thread.alive().ok_or_else(|| gone(what()))?;
-    // In the class SCHED_IDLE the kernel takes no nice value from that call, and keeps the one there was.
-    // So this call comes first, and a refusal leaves everything as it was.
+    // In the class SCHED_IDLE, the kernel ignores the nice value in that call and keeps the previous one. So the nice value is set first,
+    // and a refusal leaves everything as it was.
     let nice_apart = match policy {
         SchedPolicy::Normal => Ok(()),
         SchedPolicy::Idle => sys::set_nice(tid, nice),
@@ -141,7 +141,7 @@ pub(super) fn scheduling(thread: Thread) -> Result<Scheduling, OsError> {
             nice: has.nice,
             slice: Some(Duration::from_nanos(has.runtime)).filter(|slice| !slice.is_zero()),
         }),
-        // A filter on system calls: the older call gives most of it.
+        // A filter on system calls refused it: the older call does most of it.
         Err(_) => sys::nice(tid)
             .map(|nice| Scheduling { policy: SchedPolicy::Normal, nice, slice: None })
             .map_err(|error| refused(what(), error, "".into())),
@@ -168,12 +168,12 @@ pub(super) fn attainable_nice(wanted: i32) -> i32 {
     if wanted >= now {
         return wanted;
     }
-    // Only trying shows it: a capability may be one of a container, which the kernel does not count.
+    // Only trying shows it: a capability may be valid only in a container, and the kernel does not count such a capability.
     let allowed = match sys::set_nice(tid, wanted) {
         Ok(()) => wanted,
         Err(_) => nearest_allowed(tid, wanted),
     };
-    // To be favoured less is always allowed.
+    // Raising the nice value is always allowed.
     let _ = sys::set_nice(tid, now);
     allowed
 }
@@ -193,12 +193,12 @@ pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), OsError> 
         reached = nearest_allowed(tid, nice);
         let _ = sys::set_nice(tid, reached);
     }
-    // If the attributes cannot be read, they cannot be set either: older than Linux 3.14, or filtered.
+    // If the attributes cannot be read, they cannot be set either: the kernel is older than 3.14, or a filter refuses the call.
     if let Some(has) = has {
         let leave = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE, libc::SCHED_IDLE];
         let class = match policy {
             SchedPolicy::Idle => libc::SCHED_IDLE.unsigned_abs(),
-            // A real-time class that was inherited is not what was meant; SCHED_BATCH, or that of a loaded scheduler, is.
+            // An inherited real-time class is replaced; SCHED_BATCH, or the class of a loaded scheduler, is kept.
             SchedPolicy::Normal if !leave.into_iter().any(|class| is(has.policy, class)) => {
                 has.policy
             }
@@ -228,7 +228,7 @@ pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), OsError> 
 }
 
 pub(super) fn cpu_time(thread: Thread) -> Result<Duration, OsError> {
-    // The kernel itself answers for threads of this process only.
+    // The kernel itself answers only for threads of this process.
     sys::cpu_time(thread.0).map(Duration::from_nanos).map_err(|error| {
         let what = format!("read the CPU time of {thread}");
         if error == Errno::SRCH { gone(what) } else { refused(what, error, "".into()) }

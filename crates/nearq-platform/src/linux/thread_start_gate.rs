@@ -48,7 +48,8 @@ fn leave() {
     }
 }
 
-/// A thread is about to be created. Leaves when it is dropped: by the new thread when it has begun, or by the creator if there is none.
+/// A thread is about to be created. Leaves the gate when it is dropped: by the new thread when it has begun, or by the creator if the
+/// thread could not be created.
 pub(super) struct Begins(());
 
 impl Begins {
@@ -64,7 +65,7 @@ impl Drop for Begins {
     }
 }
 
-/// Leaves when the thread's local values are dropped.
+/// Leaves the gate when the thread's local values are dropped.
 struct Leaves;
 
 impl Drop for Leaves {

@@ -1,6 +1,6 @@
 //! `bpf(2)`: maps that were put into the BPF file system.
 //!
-//! What the call takes is a union of structures of which each command reads its own. They are laid out by hand, as the kernel's
+//! The call takes a union of structures, of which each command reads its own. They are laid out by hand, as the kernel's
 //! `include/uapi/linux/bpf.h` has them; addresses are 64 bits wide everywhere, and the kernel takes a structure shorter than its own as
 //! padded with zeros. `errno` is left as it was. Under Miri every call answers `ENOSYS`.
 
@@ -108,7 +108,7 @@ impl NumberMap {
         Ok(info.kind == HASH && sizes == (size_of::<u32>(), size_of::<[u32; 2]>()))
     }
 
-    /// Puts a value there, whatever was there before.
+    /// Sets the value of a key, whatever it was before.
     pub(crate) fn set(&self, key: u32, value: [u32; 2]) -> Result<()> {
         let mut attributes = self.element(&key);
         attributes.value = (&raw const value).expose_provenance() as u64;
@@ -116,7 +116,7 @@ impl NumberMap {
         unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
     }
 
-    /// Removes what is there. `ENOENT` if nothing is.
+    /// Removes the value of a key. `ENOENT` if there is none.
     pub(crate) fn remove(&self, key: u32) -> Result<()> {
         let mut attributes = self.element(&key);
         // SAFETY: the command reads a key of the size that the map was found to have; it is a local.
@@ -152,7 +152,7 @@ pub(crate) mod made {
         flags: u32,
     }
 
-    /// A map that was made.
+    /// A map that a test has created.
     #[derive(Debug)]
     pub(crate) struct Made(NumberMap);
 
@@ -166,7 +166,7 @@ pub(crate) mod made {
             Ok(Made(NumberMap(unsafe { OwnedFd::from_raw_fd(file as c_int) })))
         }
 
-        /// Puts it at a path.
+        /// Pins the map at a path.
         pub(crate) fn pin(&self, path: &CStr) -> Result<()> {
             let path = path.as_ptr().expose_provenance() as u64;
             let mut attributes = ObjectByPath { path, file: self.0.file(), flags: 0 };
@@ -174,7 +174,7 @@ pub(crate) mod made {
             unsafe { bpf(OBJ_PIN, &mut attributes) }.map(drop)
         }
 
-        /// What is there.
+        /// The value of a key.
         pub(crate) fn get(&self, key: u32) -> Option<[u32; 2]> {
             let mut value = [0; 2];
             let mut attributes = self.0.element(&key);

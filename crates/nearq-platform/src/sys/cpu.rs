@@ -1,13 +1,13 @@
-//! The CPU that the caller runs on, as cheaply as it can be known.
+//! Finds the CPU that the caller runs on, as cheaply as possible.
 //!
 //! The kernel keeps the number of the current CPU in each thread's *rseq area*, four bytes that it rewrites
 //! whenever the thread moves. The GNU C library (2.35 and later) registers an area for every thread and
 //! publishes where it is: `__rseq_offset` bytes from the thread pointer, the same for all threads. Reading it
 //! is one load, below 1 ns.
 //!
-//! Without such an area the C library is asked, which calls into the vDSO (3 to 30 ns, by processor). This happens with
-//! other C libraries, an older one, programs linked statically, registration turned off
-//! (`GLIBC_TUNABLES=glibc.pthread.rseq=0`) or refused by the kernel or a tool such as valgrind.
+//! Without such an area, the C library is called, which calls into the vDSO (3 to 30 ns, by processor). This happens with other C
+//! libraries, an older one, programs linked statically, registration turned off (`GLIBC_TUNABLES=glibc.pthread.rseq=0`) or refused by the
+//! kernel or a tool such as valgrind.
 //!
 //! # Where it is looked up
 //! `AREA` holds what is known of the offset: not looked up, no area, or the offset itself. Areas are aligned to
@@ -69,7 +69,7 @@ mod area {
     /// Where `cpu_id` ends in `struct rseq` of the kernel's `include/uapi/linux/rseq.h`: `cpu_id_start` at 0, `cpu_id` at 4.
     const END_OF_CPU_ID: c_uint = 8;
 
-    /// The offset of the area from the thread pointer, where there is an area that has a `cpu_id`.
+    /// The offset of the area from the thread pointer, if there is an area that has a `cpu_id`.
     pub(super) fn find() -> Option<isize> {
         let offset = symbol::<isize>(c"__rseq_offset");
         let size = symbol::<c_uint>(c"__rseq_size");
@@ -142,7 +142,7 @@ mod area {
         None
     }
 
-    /// Never called, because [`find`] finds nothing.
+    /// Never called, because [`find`] finds no area.
     #[inline(always)]
     pub(super) fn cpu_id(_offset: isize) -> i32 {
         -1

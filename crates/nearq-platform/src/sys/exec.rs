@@ -1,9 +1,9 @@
 //! Starting a program as a child process, placed before its first instruction.
 //!
-//! The child is made by `clone(CLONE_VM | CLONE_VFORK)`: it borrows the parent's memory, on a stack of its own, while the parent
-//! stands still, so that nothing is copied and the time does not grow with the parent's memory. (`posix_spawn` does the same, but
-//! can set neither CPUs, nor a memory policy, nor what happens to the child when its parent ends.) It ends by `execve` or by
-//! `_exit`, and until then
+//! The child is made by `clone(CLONE_VM | CLONE_VFORK)`: it borrows the parent's memory, on a stack of its own, while the parent's thread
+//! is stopped, so that nothing is copied and the time does not grow with the parent's memory. (`posix_spawn` does the same, but can set
+//! neither CPUs, nor a memory policy, nor what happens to the child when its parent ends.) It ends by `execve` or by `_exit`, and until
+//! then
 //! - it makes system calls and touches what [`Order`] points to, and nothing else: no allocation, no lock, no panic;
 //! - no handler of the parent runs in it: all signals are blocked in the parent before the clone, and stay blocked in the child
 //!   until it has given all signals that have a handler their default action. Its table of actions is a copy (no `CLONE_SIGHAND`).
@@ -67,14 +67,14 @@ pub(crate) struct Spawn<'a> {
     pub(crate) parent_death_signal: c_int,
     /// The signals that the program will find blocked.
     pub(crate) mask: &'a SignalMask,
-    /// The signals whose handlers are the parent's business, or that the parent alone ignores: they get the default action.
+    /// The signals that have a handler in the parent, or that only the parent should ignore: they get the default action.
     pub(crate) defaults: &'a [c_int],
     /// The CPUs, as words of the kernel's mask; empty leaves the parent's.
     pub(crate) affinity: &'a [u64],
     pub(crate) policy: Option<Policy<'a>>,
 }
 
-/// What of the placement was refused. The program runs all the same.
+/// The parts of the placement that were refused. The program runs anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) affinity: Option<Errno>,
@@ -84,7 +84,7 @@ pub(crate) struct Placed {
 /// Why nothing runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotSpawned {
-    /// There is no process: limits, memory.
+    /// The process could not be created: a limit was reached, or there is no memory.
     NoProcess(Errno),
     /// Its descriptors, its group or the signal at its parent's end could not be set up.
     NotSetUp(Errno),
@@ -92,7 +92,7 @@ pub(crate) enum NotSpawned {
     NotExecuted(Errno),
 }
 
-/// What the child reads and writes.
+/// The memory that the child reads and writes.
 struct Order<'a> {
     spawn: &'a Spawn<'a>,
     parent: c_int,
@@ -214,7 +214,7 @@ fn default_action() -> libc::sigaction {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// A refused placement is only noted: the program must run all the same.
+/// A refused placement is only noted: the program must run anyway.
 fn place(order: &mut Order<'_>) {
     let words = order.spawn.affinity;
     if !words.is_empty() {
@@ -234,7 +234,7 @@ fn place(order: &mut Order<'_>) {
     }
 }
 
-/// Returns if it fails, with why.
+/// Returns only if it fails, with the reason.
 fn execute(spawn: &Spawn<'_>) -> Errno {
     let (path, arguments) = (spawn.path.as_ptr(), spawn.arguments.as_ptr());
     // SAFETY: validity: a path, and two lists of texts that end with null, as `spawn` has checked, all of which live on. Aliasing:

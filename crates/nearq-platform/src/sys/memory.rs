@@ -14,15 +14,15 @@ const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
 /// How the nodes of a policy are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryMode {
-    /// What the kernel does by itself. Without nodes.
+    /// The kernel's default. Takes no nodes.
     Default,
-    /// The node of the CPU that touches the page. Without nodes.
+    /// The node of the CPU that touches the page. Takes no nodes.
     Local,
-    /// The one node first, others when it is full.
+    /// The given node first, other nodes when it is full.
     Preferred,
-    /// The nodes only.
+    /// Only the given nodes.
     Bind,
-    /// The nodes in turn.
+    /// The given nodes in turn.
     Interleave,
 }
 

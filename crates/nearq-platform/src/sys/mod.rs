@@ -52,8 +52,7 @@ fn last_error() -> Errno {
     Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
 }
 
-/// Gives `errno` of the calling thread its value back when it is dropped: for code that runs in the middle of a program that must
-/// not notice it.
+/// Restores the calling thread's `errno` when it is dropped: for code that runs in the middle of a program which must not notice it.
 ///
 /// ```
 /// use nearq_platform::SavedErrno;
@@ -66,13 +65,13 @@ fn last_error() -> Errno {
 /// }
 /// assert_eq!(errno(), before);
 /// ```
-// The pointer keeps it in the thread whose `errno` it holds.
+// The pointer keeps this value in the thread whose `errno` it holds.
 #[derive(Debug)]
 #[must_use = "the value is given back as soon as this is dropped"]
 pub struct SavedErrno(i32, PhantomData<*const ()>);
 
 impl SavedErrno {
-    /// Keeps the value that it has now.
+    /// Saves the current value.
     #[inline]
     #[expect(clippy::new_without_default, reason = "when it is made is all that there is to it")]
     pub fn new() -> Self {

@@ -16,7 +16,7 @@ pub(crate) fn has_more_rights() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Has `hook` called when the program ends by `exit` or by returning from `main`.
+/// Calls `hook` when the program ends by `exit` or by returning from `main`.
 pub(crate) fn at_exit(hook: extern "C" fn()) -> Result<()> {
     // SAFETY: validity: a function of the C calling convention, which lives as long as the program's code; the C library calls it
     // before it unloads the object that it is in. Aliasing: none. Thread: any thread may call.

@@ -28,7 +28,7 @@ impl Tid {
         Tid(rustix::process::getpid())
     }
 
-    /// A number that some thread may have, of any process; none if it is not positive.
+    /// A number that a thread of any process may have; none if it is not positive.
     pub(crate) fn from_raw(raw: i32) -> Option<Self> {
         Pid::from_raw(raw).map(Tid)
     }
@@ -164,8 +164,8 @@ pub(crate) fn is_real_time() -> bool {
     real_time_class().is_some()
 }
 
-/// How urgent the caller is: the priority of `SCHED_FIFO` and `SCHED_RR`, one more than the highest of those for `SCHED_DEADLINE`, 0 for
-/// other classes.
+/// How urgent the caller is: the priority of `SCHED_FIFO` and `SCHED_RR`, one more than the highest of these priorities for
+/// `SCHED_DEADLINE`, 0 for other classes.
 pub(crate) fn urgency() -> u32 {
     /// The kernel has priorities from 1 to 99.
     const ABOVE_ALL: u32 = 100;

@@ -1,13 +1,12 @@
 //! Which signals a thread takes.
 //!
-//! A thread that runs the runtime's own code alone must not run the program's signal handlers: they would see a stack, a nice value
-//! and thread-locals that the program knows nothing about. A new thread inherits the mask of its creator, so the creator blocks
-//! everything while it creates ([`BlockedSignals`]): the new thread has no instruction at which a handler could run. Faults are
-//! different: a thread that faults while the signal is blocked is killed silently, so the new thread lets those through
-//! ([`unblock_synchronous_signals`]).
+//! A thread that runs only the runtime's own code must not run the program's signal handlers: they would see a stack, a nice value and
+//! thread-locals that the program knows nothing about. A new thread inherits the mask of its creator, so the creator blocks everything
+//! while it creates ([`BlockedSignals`]): the new thread has no instruction at which a handler could run. Faults are different: a thread
+//! that faults while the signal is blocked is killed silently, so the new thread lets those through ([`unblock_synchronous_signals`]).
 //!
 //! A thread that runs the program's code, and a program that is started as a process of its own, must find what the program's own threads
-//! find ([`SignalMask`]): a child inherits the mask however it is started, and a profiler's signal is for the thread that computes.
+//! find ([`SignalMask`]): a child inherits the mask however it is started, and a profiler's signal is meant for the thread that computes.
 
 #[cfg(not(miri))]
 pub(crate) use real::{BlockedSignals, SignalMask, unblock_synchronous_signals};
@@ -29,7 +28,7 @@ mod real {
     /// The largest number of a signal.
     const MOST: c_int = 64;
 
-    /// While it lives, the calling thread has all signals blocked; then it has the mask it had before.
+    /// While it lives, the calling thread has all signals blocked; when it is dropped, the thread gets back the mask that it had before.
     #[must_use]
     pub(crate) struct BlockedSignals {
         before: sigset_t,
@@ -55,7 +54,7 @@ mod real {
     pub(crate) struct SignalMask(sigset_t);
 
     impl SignalMask {
-        /// Those of the caller.
+        /// The signals that the caller has blocked.
         pub(crate) fn of_caller() -> Self {
             SignalMask(change(libc::SIG_BLOCK, &empty()))
         }
@@ -79,8 +78,7 @@ mod real {
             SignalMask(set)
         }
 
-        /// Has the caller block these and no others. One system call: a child that borrows its parent's memory may
-        /// make it.
+        /// Makes the caller block exactly these signals. This is one system call, which a child that borrows its parent's memory may make.
         pub(crate) fn apply(&self) {
             change(libc::SIG_SETMASK, &self.0);
         }

@@ -1,4 +1,4 @@
-//! What several test files need: threads with a watchdog, and waiting for something to become true.
+//! Helpers for several test files: threads with a watchdog, and waiting until a condition is true.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
@@ -27,9 +27,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// One value, from one thread to another.
 ///
-/// Not a channel of `std`: the thread sanitizer does not see into those, and mistakes their internals for
-/// races. For the same reason the receiver's half must live until the other thread has been joined: the
-/// sanitizer does not understand the fence in `Arc`'s destructor.
+/// Not a channel of `std`: the thread sanitizer does not see into channels, and mistakes their internals for races. For the same reason the
+/// receiver's half must live until the other thread has been joined: the sanitizer does not understand the fence in `Arc`'s destructor.
 pub struct OneShot<T>(Arc<Shared<T>>);
 
 struct Shared<T> {
@@ -47,7 +46,7 @@ impl<T> Clone for OneShot<T> {
 }
 
 impl<T> OneShot<T> {
-    /// An empty one, for the thread that sends and the one that receives.
+    /// An empty envelope: one half for the thread that sends, one for the thread that receives.
     pub fn pair() -> (Self, Self) {
         let half = OneShot(Arc::new(Shared { full: Atomic::new(0), value: UnsafeCell::new(None) }));
         (half.clone(), half)

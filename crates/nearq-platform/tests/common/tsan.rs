@@ -1,9 +1,8 @@
 //! What the thread sanitizer must not report: races inside the test harness and `std::thread`.
 //!
-//! Both come compiled, without the sanitizer's instruments, so that their own synchronisation is not seen and
-//! it takes three of their hand-overs for races. The sanitizer asks a program for suppressions through the function
-//! below; nothing else calls it. Each pattern names data of theirs that does not occur in the name of any frame
-//! of a test.
+//! Both come compiled without the sanitizer's instrumentation, so that it does not see their own synchronisation and reports three of their
+//! hand-overs as races. The sanitizer asks a program for suppressions through the function below; nothing else calls it. Each pattern names
+//! data of theirs that does not occur in the name of any frame of a test.
 
 use core::ffi::{CStr, c_char};
 
@@ -12,8 +11,8 @@ race:alloc::sync::Arc<std::sync::poison::mutex::Mutex<core::option::Option<test:
 race:alloc::sync::Arc<std::thread::
 ";
 
-/// A constant, so that the function below neither calls nor reads anything: it is called before the sanitizer
-/// has set itself up, and its instruments would fail.
+/// A constant, so that the function below neither calls nor reads anything: it is called before the sanitizer has set itself up, when its
+/// instrumentation would fail.
 const TEXT: *const c_char = NOT_OURS.as_ptr();
 
 // SAFETY: the name is the sanitizer's, which declares it so, and weak; no other definition is in the program.

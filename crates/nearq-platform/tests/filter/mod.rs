@@ -8,7 +8,8 @@ const fn argument(at: u32) -> u32 {
     16 + 8 * at + if cfg!(target_endian = "big") { 4 } else { 0 }
 }
 
-/// From now on the kernel refuses these calls of the caller, a thread of its own, with `EPERM`. Returns whether it has such filters.
+/// From now on the kernel refuses these calls with `EPERM` if the caller, which must be a separate thread, makes them. Returns whether the
+/// kernel has such filters.
 pub(crate) fn refuse(calls: &[libc::c_long]) -> bool {
     let mut filter = vec![load(NUMBER)];
     for call in calls {
@@ -17,7 +18,8 @@ pub(crate) fn refuse(calls: &[libc::c_long]) -> bool {
     set(filter)
 }
 
-/// From now on the caller, a thread of its own, has a kernel that does not know this socket option. Returns whether that is possible.
+/// From now on this socket option appears unknown to the kernel for the caller, which must be a separate thread. Returns whether that is
+/// possible.
 pub(crate) fn forget_option(option: libc::c_int) -> bool {
     set(vec![
         load(NUMBER),
@@ -49,7 +51,7 @@ fn refusal(errno: libc::c_int) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
 }
 
-/// Whatever the steps do not answer is allowed.
+/// Calls that no step decides are allowed.
 fn set(mut filter: Vec<libc::sock_filter>) -> bool {
     filter.push(end(libc::SECCOMP_RET_ALLOW));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };

@@ -1,5 +1,5 @@
-//! What the calls cost on this machine. Prints, and asserts nothing; run with
-//! `cargo test --release -p nearq-platform --test linux -- --ignored --nocapture costs`.
+//! Measures what the calls cost on this machine. It only prints, and asserts nothing; run it with `cargo test --release -p nearq-platform
+//! --test linux -- --ignored --nocapture costs`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::common::Sleeper;
 use nearq_platform::{Linux, LockPlatform, Parker, Placement, ThreadSpec, Threads};
 use nearq_topology::CpuSet;
 
-/// Nanoseconds for one call: the best of several runs, to leave out what else the machine does.
+/// Nanoseconds for one call: the best of several runs, to leave out the effect of other work on the machine.
 fn cost<R>(calls: u32, mut call: impl FnMut() -> R) -> f64 {
     (0..7)
         .map(|_| {

@@ -28,7 +28,7 @@ fn refusals_by_a_filter_are_not_attributed_to_users_or_privileges() {
         names_the_filter(&Linux::set_affinity(me, &cpus).unwrap_err());
         let own_id = u32::try_from(Linux::thread_id(me)).unwrap();
         names_the_filter(&Linux::set_affinity_of(own_id, &CpuSet::single(0)).unwrap_err());
-        // Which privilege it would take is not known before the filter lets the call through.
+        // The required privilege is not known until the filter lets the call through.
         for wanted in [nice, nice - 1] {
             let wanted = Scheduling { policy: SchedPolicy::Normal, nice: wanted, slice: None };
             names_the_filter(&Linux::favour(me, wanted).unwrap_err());

@@ -1,4 +1,4 @@
-//! The platform on Linux, in one process. Forks, which are of the whole process, are tested beside this folder.
+//! The platform on Linux, in one process. Forks concern the whole process, and are tested in a program beside this folder.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -144,8 +144,7 @@ fn merged_permits_publish_the_writes_of_each_giver() {
     givers.into_iter().for_each(Linux::join);
 }
 
-/// A permit that comes while the owner takes another one: what was written before it must be visible too, or it
-/// must stay.
+/// A permit may come while the owner takes another one: what was written before it must be visible too, or the permit must stay.
 #[test]
 fn a_permit_given_while_another_is_taken_is_not_lost() {
     use nearq_platform::{Atomic, Ordering};

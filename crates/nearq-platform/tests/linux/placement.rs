@@ -45,7 +45,7 @@ fn masks_of_more_than_1024_cpus_are_accepted() {
         with_far.insert(FAR);
         Linux::set_affinity(Linux::current_thread(), &with_far).unwrap();
         assert_eq!(allowed(), all);
-        // All ones: whatever the machine will have.
+        // A mask of all ones, which includes all CPUs that the machine will ever have.
         Linux::set_affinity(Linux::current_thread(), &CpuSet::all(nearq_topology::CPU_ID_LIMIT))
             .unwrap();
         assert!(all.is_subset(&allowed()));

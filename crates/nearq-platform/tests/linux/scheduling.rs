@@ -1,4 +1,4 @@
-//! How favoured threads are, how long they ran, and what they are doing.
+//! The priorities of threads, how long they ran, and what they are doing.
 
 #![allow(clippy::disallowed_types, reason = "a flag is a flag")]
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use nearq_platform::{Linux, LockPlatform};
 
-/// Which part of this file the child process runs; the variable is the child's alone.
+/// Says which part of this file the child process runs; only the child has this variable.
 const ROLE: &str = "NEARQ_TEST_ROLE";
 
 /// Runs one test of this file in a process of its own, with `value` in the variable `NEARQ_TEST_VALUE`.

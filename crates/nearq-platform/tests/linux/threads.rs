@@ -95,7 +95,7 @@ fn a_thread_gets_the_specified_signal_mask() {
     let inside = in_thread(spec, || (blocked_signals(), Linux::signal_mask()));
     assert_eq!(inside, (given.0, given), "as the kernel has it, and as it is read back");
     let masks = in_thread(ThreadSpec::default(), || (blocked_signals(), Linux::signal_mask()));
-    // Those between the ordinary and the real-time ones are the C library's, which hides them.
+    // The signals between the ordinary and the real-time ones are the C library's, which hides them.
     let known = |mask: u64| mask & !(0b11 << 31);
     assert_eq!(known(masks.0), known(masks.1.0));
 }

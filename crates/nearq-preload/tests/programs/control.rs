@@ -1,4 +1,4 @@
-//! A program in C under the preload is inspected and tuned over its control socket, if the environment says so.
+//! A program in C under the preload can be inspected and tuned over its control socket if the environment allows it.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl Running {
         Running { program, input, output, folder: runtime.join("nearq") }
     }
 
-    /// Starts the usual program, and waits until it says its number.
+    /// Starts the usual program, and waits until it prints its number.
     fn usual(name: &str, environment: &[(&str, &str)]) -> Option<(Self, u32)> {
         let program = compile("inspected.c", name, &[])?;
         let mut running = Running::start(&program, name, &[], environment);
@@ -89,7 +89,7 @@ impl Running {
         names.map(|name| name.into_string().expect("numbers")).collect()
     }
 
-    /// Ends it, which it must do well. Returns its warnings.
+    /// Ends the program, which must end successfully. Returns its warnings.
     fn end(mut self) -> String {
         drop(self.input.take());
         let output = self.program.wait_with_output().expect("it ends");
@@ -181,7 +181,7 @@ fn contended_mutexes_are_inspected_and_tuned() {
         || matches!(&locks(&mut client).adaptive[..], [one] if one.held && one.caches > 0),
     );
 
-    // And back; and then no queues at all, where no turns are taken.
+    // Then back to one queue, and then no queues at all, in which case no turns are taken.
     set(&mut client, &[("lock_mode", "plain")]);
     wait_until("it has one queue again", || locks(&mut client).slots_used == 0);
     assert!(locks(&mut client).switched_back > 0);
@@ -218,7 +218,7 @@ fn without_the_setting_there_is_no_thread_and_no_socket() {
     ] {
         let environment: Vec<_> = value.map(|value| ("NEARQ_CONTROL", value)).into_iter().collect();
         let Some((running, pid)) = Running::usual(name, &environment) else { return };
-        // It has created its threads by now, and ours would have been the first.
+        // The program has created its threads by now, and ours would have been the first.
         assert_eq!((servers(pid), threads(pid).len()), (0, 5), "{name}");
         assert!(Client::connect(pid).is_err());
         assert_eq!(running.sockets(), Vec::<String>::new());
@@ -292,7 +292,7 @@ fn the_program_after_exec_is_found() {
     running.end();
 }
 
-/// A user that a program becomes has no access to what it was before, and root always has.
+/// If a program changes its user, the new user has no access to the socket that it opened before; root always has access.
 #[test]
 fn a_program_that_becomes_another_user_is_still_found_by_root() {
     // SAFETY: no arguments.
@@ -416,8 +416,8 @@ impl ControlTarget for WithRuntime {
 /// Set for a process that runs this test's program again, under the preload.
 const RUN_AS_PROGRAM: &str = "NEARQ_TEST_AS_A_PROGRAM";
 
-/// A program that uses nearq itself: in its own process, as the next test starts it. The library's server is started beside its own with
-/// the first thread, at the same time or, if it waits before, earlier.
+/// A program that uses nearq itself: in its own process, as the next test starts it. The library's server is started with the first thread:
+/// at the same time as the program's own server or, if the program waits first, earlier.
 #[test]
 fn run_as_program_with_a_runtime() {
     let Some(start) = std::env::var_os(RUN_AS_PROGRAM) else { return };

@@ -39,12 +39,12 @@ impl Ran {
     }
 }
 
-/// Runs a program, which must end well in time.
+/// Runs a program, which must end successfully and in time.
 fn run(program: &Path, arguments: &[&str], preload: bool, environment: &[(&str, &str)]) -> Ran {
     let mut command = Command::new("timeout");
     command.args(["--signal=ABRT", PATIENCE]);
     if preload {
-        // By `env`, so that only the program gets it.
+        // The variable is set by `env`, so that only the program gets it.
         command.arg("env").arg(format!("LD_PRELOAD={}", library().display()));
     }
     let output = command
@@ -99,7 +99,7 @@ fn same_when_linked_with(arguments: &[&str], name: &str) -> Option<Ran> {
         assert_eq!(with.printed, without.printed, "with the preload {environment:?}, and without");
         with
     };
-    // All at once: most of the time the programs' threads sleep.
+    // All modes run at once, because most of the time the programs' threads sleep.
     std::thread::scope(|scope| {
         let running = environments.map(|environment| scope.spawn(move || check(environment)));
         let mut all = running.map(|thread| thread.join().expect("the same as without")).into_iter();
@@ -307,7 +307,7 @@ fn nothing_is_replaced_if_the_program_defines_a_watched_function() {
         let expected = format!("the preload replaces nothing in this program: {name} comes from");
         assert_eq!(with.complained.matches(&expected).count(), 1, "{name}: {}", with.complained);
     }
-    // Or that of a library in front.
+    // The same holds for a function of a library that is loaded earlier.
     let shared = ["-shared", "-fPIC"];
     let first = compile("slow_cancel.c", "libfirst.so", &shared).expect("there is a compiler");
     let program = compile("own_name.c", "own-nothing", &["-DNAME=nothing"]);
@@ -345,7 +345,7 @@ fn a_privileged_program_is_left_alone() {
     if let Err(error) = given {
         return skipped("a set-user-ID program", error, "run the tests as root");
     }
-    // A place where the caller's variables could be honoured despite the rights.
+    // Such a program could wrongly honour the caller's variables despite its rights.
     let after = run(&program, &[], false, &[("NEARQ_PRELOAD_ONLY", "more-rights")]);
     fs::remove_file(&program).expect("made above");
     assert_eq!(after.printed, before.printed);

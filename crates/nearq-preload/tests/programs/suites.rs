@@ -1,4 +1,4 @@
-//! When a third-party test counts as worse under the preload: tests the script that decides it.
+//! Tests the script that decides when a third-party test counts as worse under the preload.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 use std::path::Path;
@@ -15,7 +15,7 @@ fn verdict(with: u32, without: u32, runs: u32) -> String {
 #[test]
 fn a_test_that_fails_more_often_with_the_preload_is_worse() {
     for (with, without, runs, expected) in [
-        // Only with the preload: always, often, rarely, once among many, and never again.
+        // Failures only with the preload: always, often, rarely, once among many, and never again.
         (10, 0, 10, "wrong"),
         (6, 0, 10, "again"),
         (1, 0, 10, "again"),
@@ -23,7 +23,7 @@ fn a_test_that_fails_more_often_with_the_preload_is_worse() {
         (1, 0, 100, "wrong"),
         (0, 0, 10, "again"),
         (0, 0, 100, "once"),
-        // On both sides: as often, or more often than by chance.
+        // Failures on both sides: as often with the preload, or more often than by chance.
         (2, 2, 10, "flaky"),
         (10, 10, 10, "flaky"),
         (3, 1, 10, "again"),

@@ -43,7 +43,7 @@ is!(
     TaskBuilder<'static>, DrainedQueue<'static>, FlushedQueue<'static>, JoinNext<'static, Sent>:
     [Send, Sync, UnwindSafe, RefUnwindSafe]
 );
-// It belongs to its thread.
+// The value belongs to its thread.
 is!(AtHome: [Unpin, UnwindSafe, RefUnwindSafe]);
 is!(Scope<'static, 'static>: [Send, Sync, RefUnwindSafe]);
 is!(
@@ -52,7 +52,7 @@ is!(
     RunningItem, Stall, StillRunning, Waiting, WaitingItems, WorkerInfo, WorkerState, Histogram, QueueTimes, TraceEvent,
     TraceKind: [Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Clone, core::fmt::Debug]
 );
-// What a panic left behind may be anything, as in std.
+// A value that a panic left behind may be in any state, as in std.
 is!(JoinError, Panic: [Send, Sync, Unpin, std::error::Error]);
 is!(TrySpawnError<fn()>: [Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, std::error::Error]);
 is!(Error, ShutdownError: [std::error::Error]);

@@ -1,4 +1,4 @@
-//! A program that uses nearq, and calls nothing else, can be inspected and tuned.
+//! A program can be inspected and tuned if it uses nearq, without any further call.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -155,7 +155,7 @@ fn sleeps_of(name: &str) -> Option<u64> {
 fn the_control_thread_sleeps_without_requests() {
     let client = connect();
     drop(client);
-    // Other tests may ask meanwhile: then another second is just as good.
+    // Other tests may send requests meanwhile: then another second will do as well.
     let quiet = (0..60).any(|_| {
         let before = sleeps_of("nq/control").expect("there is the thread");
         std::thread::sleep(Duration::from_secs(1));

@@ -8,7 +8,7 @@ use nearq::{Runtime, Workqueue};
 use nearq_control::client::{Client, ClientError};
 use nearq_control::protocol::Refusal;
 
-/// The two forms of an error are the same sentence.
+/// Checks that the two forms of an error are the same sentence.
 #[track_caller]
 fn reads_as_a_sentence(error: &dyn Error) {
     let text = error.to_string();

@@ -8,7 +8,7 @@ use nearq::Runtime;
 use crate::filter::refuse;
 use crate::skipped::skipped;
 
-/// The CPUs that the program may use, set in the processes that are such a program.
+/// The CPUs that the program may use; set only in processes that run such a program.
 const ALLOWED: &str = "NEARQ_TEST_ALLOWED";
 /// Set if a filter must hide the affinity.
 const HIDE_AFFINITY: &str = "NEARQ_TEST_HIDE_AFFINITY";

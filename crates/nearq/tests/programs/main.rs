@@ -1,4 +1,4 @@
-//! What programs that use nearq can rely on, whatever is around them.
+//! What programs that use nearq can rely on in any environment.
 
 #![cfg(feature = "control")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]

@@ -9,7 +9,7 @@ use nearq::{Runtime, Workqueue};
 use nearq_control::settings_table;
 use nearq_control::variables::{Reader, VARIABLES};
 
-/// Set in the processes that are such a program.
+/// Set only in processes that run such a program.
 const CHILD: &str = "NEARQ_TEST_CHILD";
 
 /// The variables that programs with nearq read.
@@ -19,7 +19,7 @@ fn variables() -> Vec<&'static str> {
     names.chain(others.map(|variable| variable.name)).collect()
 }
 
-/// Runs a program in which all of them have that value. Returns what it complains about.
+/// Runs a program in which all these variables have that value. Returns the complaints that it prints.
 fn complaints(test: &str, value: &OsString) -> String {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", test, "--nocapture"]).env(CHILD, "1");
@@ -31,7 +31,7 @@ fn complaints(test: &str, value: &OsString) -> String {
 
 /// Uses everything that reads variables: the process's runtime, one of its own, homes, mutexes, and the control socket.
 fn program() {
-    // As in a thread that must wait for a mutex.
+    // This reads the variable like a thread that must wait for a mutex.
     assert!(!nearq_control::locks::settings().is_empty());
     assert_eq!(nearq::system::unbound().spawn(|| 7).join().unwrap(), 7);
     for _ in 0..2 {

@@ -2,7 +2,7 @@
 
 use super::state::{Line, Message, Word};
 
-/// The queue that a thread waits in; if it is a domain's, it is that of the thread's own domain.
+/// The queue that a thread waits in: the plain queue, or that of its own domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Queue {
@@ -10,7 +10,7 @@ pub enum Queue {
     Domain { slot: u8, generation: u8 },
 }
 
-/// The tail of the queue in which a thread is told something (`Tail` in `queue.rs`).
+/// The tail of the queue in which a thread is sent a message (`Tail` in `queue.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Tail {
@@ -23,7 +23,7 @@ pub enum Tail {
 pub enum Sleeper {
     /// A thread without a place in a queue.
     WithoutQueue,
-    /// A thread whose turn it is; whether it has woken the one behind it.
+    /// The thread that has the turn, and whether it has woken the one behind it.
     Contender(Queue, bool),
 }
 
@@ -32,15 +32,15 @@ pub enum Sleeper {
 pub enum Then {
     /// The thread has the mutex.
     Hold,
-    /// Mutant: `unreserve`, and it has given up.
+    /// Mutant: `unreserve` comes next; the thread has given up.
     Unreserve,
-    /// It has given up.
+    /// The thread has given up.
     GiveUp,
     /// The mutex is gone.
     Dropped,
 }
 
-/// What follows leaving a front and telling the one behind.
+/// What follows after a thread has left a front and sent a message to the one behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum After {
     /// In `in_plain_queue`, with the mutex.
@@ -51,7 +51,7 @@ pub enum After {
     Anew,
     /// In `hand_on`, within the domain.
     Within(u8, Then),
-    /// In `hand_on`, across: the one behind is not told, it sits behind.
+    /// In `hand_on`, across: the thread behind gets no message, and stays in the queue.
     Across(u8, Then),
     /// In `give_away`.
     Away(u8, Then),
@@ -67,14 +67,14 @@ pub enum At {
     Between,
 
     // ---- raw_mutex.rs and waiting.rs
-    /// `try_lock` has found the mutex reserved, by this word, and with a slot: does a thread have the turn there?
+    /// `try_lock` has read this word, which is reserved and names a slot: does a thread have the slot's turn?
     TryQuiet(Word),
-    /// No thread has, in this generation: is the word still that one?
+    /// No thread has it, in this generation: is the word unchanged?
     TryLookAgain {
         seen: Word,
         generation: u8,
     },
-    /// It is: take the turn, if everything is as it was.
+    /// The word is unchanged: take the turn, if the slot is unchanged too.
     TryTurn {
         slot: u8,
         generation: u8,
@@ -89,15 +89,15 @@ pub enum At {
     Holding,
     /// `unlock_fair`: does a thread have the turn of the slot?
     FairQuiet(u8),
-    /// `unlock_slow`, with what it keeps.
+    /// `unlock_slow`, with the bits that it keeps.
     Unlock {
         keep: bool,
     },
-    /// `wait_without_queue`; whether it has slept.
+    /// `wait_without_queue`, and whether the thread has slept.
     WithoutQueue {
         slept: bool,
     },
-    /// About to sleep on the word, if it is this one.
+    /// About to sleep on the word, if it has this value.
     SleepOnWord {
         expected: Word,
         sleeper: Sleeper,
@@ -110,7 +110,7 @@ pub enum At {
     // ---- queueing up
     TakeRecord,
     QueueUp,
-    /// `queue_up`, overtaken too often.
+    /// `queue_up`: the thread was overtaken too often.
     AskNoPassing,
     Look {
         slot: u8,
@@ -130,7 +130,7 @@ pub enum At {
     WaitBy(Queue),
     SleepBy(Queue),
     AsleepBy(Queue),
-    /// Back from sleeping by the record; whether the deadline has come.
+    /// Back from sleeping by the record, and whether the deadline has come.
     Awake {
         queue: Queue,
         late: bool,
@@ -174,7 +174,7 @@ pub enum At {
         slot: u8,
         generation: u8,
     },
-    /// Mutant: `unreserve` after the turn was handed on; then the slot whose turn is the thread's, or 0.
+    /// Mutant: `unreserve` after the turn was handed on; also the slot whose turn the thread has then, or 0.
     UnreserveLate {
         empty: u8,
     },

@@ -1,4 +1,4 @@
-//! `raw_mutex.rs` and `waiting.rs`: taking the mutex without a turn, waiting without a queue, giving the mutex back.
+//! `raw_mutex.rs` and `waiting.rs`: taking the mutex without a turn, waiting without a queue, and releasing the mutex.
 
 use super::at::{At, Sleeper, Then};
 use super::model::Acting;
@@ -34,7 +34,7 @@ impl Acting<'_> {
             return self.go(At::StoreLocked);
         }
         let found = self.take_in_passing(false);
-        // Reserved for no thread: `try_lock` takes it all the same.
+        // The mutex is reserved for no thread: `try_lock` takes it anyway.
         self.word().reserved &= self.is(Mutant::ReservedIgnored);
         self.find_who_passed(found);
     }
@@ -85,7 +85,7 @@ impl Acting<'_> {
         self.go(if taken { At::TryTake { slot } } else { At::Between });
     }
 
-    /// With the turn.
+    /// The thread has the turn.
     pub(super) fn try_take(&mut self, slot: u8) {
         let free = !self.word().locked;
         if free {
@@ -103,7 +103,7 @@ impl Acting<'_> {
         }
     }
 
-    /// The mutex is held, or kept for a thread. In the mode `Off` it is checked once more.
+    /// The mutex is held, or reserved for a thread. In the mode `Off` it is checked once more.
     pub(super) fn find_held(&mut self, number: u8) {
         if self.is_off() {
             self.go(At::TakeRecord);
@@ -116,7 +116,7 @@ impl Acting<'_> {
         self.scenario.script(&self.state.threads[self.me]).mode == Mode::Off
     }
 
-    /// Takes a record, if there is one and the mode wants it.
+    /// Takes a record, if there is one and the mode uses queues.
     pub(super) fn take_record(&mut self, number: u8) {
         let word = *self.word();
         if self.is_off() && !word.numa && word.tail == 0 || !self.has_record(number) {
@@ -127,7 +127,7 @@ impl Acting<'_> {
         self.go(At::QueueUp);
     }
 
-    /// `WaiterSlab::take`: the thread's own, or this one, which no thread has. Returns whether there is one.
+    /// `WaiterSlab::take`: takes the thread's own record, or this one, which no thread has. Returns whether there is one.
     pub(super) fn has_record(&mut self, number: u8) -> bool {
         if self.own() == 0 && number != 0 {
             self.state.record(number).used = true;
@@ -196,7 +196,7 @@ impl Acting<'_> {
         self.go(At::Unlock { keep });
     }
 
-    /// `wake_deferred`, after the threads that must be woken already.
+    /// `wake_deferred`, which comes after the wake-ups that are already due.
     fn wake_deferred(&mut self) {
         let thread = self.thread();
         let number = core::mem::take(&mut thread.wakes_later);
@@ -207,7 +207,7 @@ impl Acting<'_> {
         }
     }
 
-    /// The threads to wake have been woken; what comes next.
+    /// What the thread does after it has woken all threads that it must wake.
     fn wake_next(&mut self) {
         let thread = self.thread();
         let number = core::mem::take(&mut thread.wakes_then);

@@ -12,25 +12,25 @@ use super::state::{
 /// A thread takes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// Which thread.
+    /// The thread.
     pub thread: u8,
-    /// What it does.
+    /// The thread's action.
     pub step: Step,
 }
 
-/// What a thread does, by the name of the function or of the operation in it.
+/// A thread's action, with the name of the function or of the operation in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Step {
-    /// `wake`, when no thread sleeps there or all are woken.
+    /// `wake` if no thread sleeps there, or if it wakes all.
     Wake,
-    /// `wake` of one, which is this thread.
+    /// `wake` of one thread: this one.
     WakeOne(u8),
 
     // ---- raw_mutex.rs and waiting.rs
     /// The mutex is free: takes it, without a queue.
     Take,
-    /// It is not: takes this record, if it needs one and there is one.
+    /// The mutex is not free: takes this record, if the thread needs one and there is one.
     FindHeld(u8),
     /// `try_lock` returns false.
     Refuse,
@@ -40,7 +40,7 @@ pub enum Step {
     TryTake,
     StoreLocked,
     PassedBy,
-    /// With this record, likewise.
+    /// Likewise, with this record.
     BindInFront(u8),
     Unlock,
     UnlockFair,
@@ -72,18 +72,18 @@ pub enum Step {
 
     // ---- with the turn
     ContendTake,
-    /// Takes it, and `count` asks for a slot to be bound.
+    /// Takes the mutex; `count` decides that a slot must be bound.
     ContendTakeAndBind,
     Rouse,
     WantReserve,
     Reserve,
     SayAsleep,
-    /// Likewise, and takes `RESERVED` away, because CPUs are few.
+    /// Likewise, and removes `RESERVED`, because CPUs are few.
     SayAsleepCrowded,
     HandWithin,
     HandAcross,
     SitBehind,
-    /// To this domain.
+    /// Gives the turn to this domain.
     GiveAway(u8),
     Rest,
     Unbind,
@@ -119,8 +119,8 @@ impl Scenario {
 
     /// The records that a thread without one may take; 0 if it has one, or there is none.
     ///
-    /// The number of a free record may still be known to a late thread. Of the free records that no thread knows, which are all
-    /// alike, only the first is tried.
+    /// A late thread may still know the number of a free record. Free records that no thread knows are all alike, so only the first of them
+    /// is tried.
     fn each_record(&self, state: &State, thread: &Thread, mut each: impl FnMut(u8)) {
         let free = |number: &u8| !state.records[usize::from(*number) - 1].used;
         let all = 1..=self.records;
@@ -147,7 +147,7 @@ impl Scenario {
         })
     }
 
-    /// What a thread can do in a state.
+    /// The steps that a thread can take in a state.
     fn steps(&self, state: &State, me: usize, step: &mut dyn FnMut(Step)) {
         let thread = &state.threads[me];
         match thread.wake {
@@ -288,7 +288,7 @@ impl Scenario {
     }
 }
 
-/// What a thread does at a place where it has no choice.
+/// The step that a thread takes at a place where it has no choice.
 fn only_step(at: At) -> Step {
     match at {
         At::TryQuiet(_) => Step::TryQuiet,

@@ -1,4 +1,4 @@
-//! What must hold in every state, what must hold at the end, and what a scenario must have reached to be meaningful.
+//! The properties that must hold in every state, those that must hold at the end, and those that a scenario must reach to be meaningful.
 
 use stateright::{Expectation, Property};
 
@@ -77,7 +77,7 @@ pub(super) fn all() -> Vec<Property<Scenario>> {
     all.push(Property::eventually(
         "everybody is served or gives up",
         |scenario: &Scenario, state: &State| {
-            // A fault ends the way, and is reported as a fault.
+            // A fault ends the path, and is reported as a fault.
             state.fault.is_some()
                 || state.threads.iter().all(|thread| scenario.op(thread).is_none())
         },
@@ -107,14 +107,14 @@ fn no_lost_wake_up(scenario: &Scenario, state: &State) -> bool {
     };
     let may_act = |thread: &Thread| match scenario.op(thread) {
         None => thread.wake.is_some(),
-        // That may have to wait for the others, which are asleep.
+        // That operation may have to wait for the other threads, which are asleep.
         Some(Op::Drop(_)) => thread.at != At::Between || thread.wake.is_some(),
         Some(Op::With { .. }) => !sleeps(thread),
     };
     state.threads.iter().any(may_act) || !state.threads.iter().any(sleeps)
 }
 
-/// No thread is in an operation.
+/// Whether no thread is in an operation.
 fn is_quiet(state: &State) -> bool {
     state.threads.iter().all(|thread| thread.at == At::Between && thread.wake.is_none())
 }

@@ -1,4 +1,4 @@
-//! `queue_up` of `turn.rs`, and `queue.rs`: joining, waiting by a record, leaving a front and telling the one behind.
+//! `queue_up` of `turn.rs`, and `queue.rs`: joining, waiting by a record, leaving a front and sending a message to the thread behind.
 
 use super::at::{After, At, Queue, Tail, Then};
 use super::model::Acting;
@@ -87,7 +87,7 @@ impl Acting<'_> {
 
     // ---- waiting ---------------------------------------------------------------------------------------
 
-    /// What a thread does that has been told something.
+    /// What a thread does after it has received a message.
     fn receive(&mut self, queue: Queue, message: Message) {
         let at = match (queue, message) {
             (Queue::Domain { slot, generation }, Message::Front) => {
@@ -107,7 +107,7 @@ impl Acting<'_> {
         self.go(At::StepOut { number, message: Message::Anew, tail, after: After::Anew });
     }
 
-    /// From awake to asleep, unless it has been told something.
+    /// From awake to asleep, unless it has received a message.
     pub(super) fn wait_by(&mut self, queue: Queue) {
         let number = self.own();
         let record = self.state.record(number);
@@ -127,7 +127,7 @@ impl Acting<'_> {
         self.go(if asleep { At::AsleepBy(queue) } else { At::Awake { queue, late: false } });
     }
 
-    /// The check of the record after sleeping; and from asleep to having left, if the deadline has come.
+    /// Checks the record after sleeping; if the deadline has come, goes from asleep to having left.
     pub(super) fn awake(&mut self, queue: Queue, late: bool) {
         let number = self.own();
         let by_store = self.is(Mutant::LeftByStore);
@@ -168,7 +168,7 @@ impl Acting<'_> {
                 let slot = if word.numa { word.slot } else { 0 };
                 if ours {
                     word.tail = 0;
-                    // By the same step.
+                    // The same step does this.
                     if after == After::PlainGaveUp && !late {
                         self.take_reservation_away();
                     }
@@ -206,7 +206,7 @@ impl Acting<'_> {
         self.told(after);
     }
 
-    /// A thread is behind: it is told, or, with `leave_front_quietly`, stays behind.
+    /// A thread is behind: it is sent the message, or, with `leave_front_quietly`, stays behind.
     fn find_behind(&mut self, next: u8, message: Message, tail: Tail, after: After) {
         self.go(match after {
             After::Across(slot, then) => At::SitBehind { slot, behind: next, then },
@@ -221,7 +221,7 @@ impl Acting<'_> {
             self.state.faulty(Fault::RecordSentToTwice);
         }
         if before == RecordState::Left {
-            // No thread waits there: treat it as ours.
+            // No thread waits by that record: it is treated as ours.
             return self.go(At::StepOut { number, message, tail, after });
         }
         if before == RecordState::Asleep {

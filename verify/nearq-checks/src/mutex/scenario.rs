@@ -1,7 +1,7 @@
 //! What each thread does: the threads, mutexes and slots of one check, and the mutants by which the checks are checked.
 
-/// How the waiters of a thread behave (`Mode` of `nearq-lock`), per thread: settings may change while other threads wait by
-/// old ones.
+/// How the waiters of a thread behave (`Mode` of `nearq-lock`), per thread: settings may change while other threads still wait according to
+/// the old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Mode {
@@ -11,7 +11,7 @@ pub enum Mode {
     Numa,
 }
 
-/// How a thread wants the mutex.
+/// How a thread tries to take the mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum How {
     /// `lock`.
@@ -25,18 +25,18 @@ pub enum How {
 /// One operation of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Takes a mutex, if it gets it, and gives it back.
+    /// Takes a mutex if possible, and releases it.
     With {
-        /// Which.
+        /// Which mutex.
         mutex: u8,
-        /// How it takes it.
+        /// How the thread takes it.
         how: How,
-        /// Gives it back by `unlock_fair`.
+        /// Whether it releases the mutex by `unlock_fair`.
         fair: bool,
-        /// Binds a slot while it holds the mutex (`bind_in_front`): what a thread does that had the turn, without the queue.
+        /// Whether it binds a slot while it holds the mutex (`bind_in_front`), as a thread does that had the turn, but without the queue.
         bind: bool,
     },
-    /// Drops a mutex when the others are done with it.
+    /// Drops a mutex when the other threads no longer use it.
     Drop(u8),
 }
 
@@ -66,7 +66,7 @@ impl Op {
         Op::With { mutex, how: How::Lock, fair: false, bind: true }
     }
 
-    /// The mutex that it is about.
+    /// The mutex of the operation.
     pub(super) const fn mutex(self) -> u8 {
         match self {
             Op::With { mutex, .. } | Op::Drop(mutex) => mutex,
@@ -74,10 +74,10 @@ impl Op {
     }
 }
 
-/// What threads do, one operation after the other.
+/// A script for threads: their operations, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// How many threads do this; they are interchangeable.
+    /// How many threads follow the script; they are interchangeable.
     pub threads: u8,
     /// The domain that they run in.
     pub domain: u8,
@@ -96,15 +96,15 @@ pub enum Mutant {
     NoLookAgain,
     /// `unlock` wakes no thread.
     UnlockForgetsWake,
-    /// `unlock` does not wake the thread that this one has told while it slept.
+    /// `unlock` does not wake the sleeping thread to which this one has sent a message.
     UnlockForgetsDeferredWake,
-    /// `unlock` takes `RESERVED` away.
+    /// `unlock` removes `RESERVED`.
     UnlockForgetsReserved,
-    /// `unlock` wakes one thread although a thread has the turn, which may not be the one that is woken.
+    /// `unlock` wakes only one thread although a thread has the turn; the woken thread may not be that one.
     UnlockWakesOne,
     /// `unbind` leaves the generation as it was.
     SameGeneration,
-    /// `unbind` tells no thread that stands up.
+    /// `unbind` sends no message to threads that stand up.
     UnbindTellsNobody,
     /// `bind` does not give the tails the generation.
     BindLeavesTails,
@@ -118,13 +118,13 @@ pub enum Mutant {
     LinkSeesNoGone,
     /// `step_out` does not see that a thread has joined.
     StepOutSeesNoJoiner,
-    /// A thread that gives up writes `LEFT`, whatever it was told.
+    /// A thread that gives up writes `LEFT`, whatever message it was sent.
     LeftByStore,
     /// A thread that gives up its turn in the plain queue does not hand it on.
     TurnNotHandedOn,
-    /// A thread that gives up its turn hands it on, and takes `RESERVED` away afterwards.
+    /// A thread that gives up its turn hands it on, and removes `RESERVED` afterwards.
     UnreservesLate,
-    /// `try_lock` takes a mutex that is kept for no thread without taking the turn of its slot.
+    /// `try_lock` takes a mutex that is reserved for no thread without taking the turn of its slot.
     TryWithoutTurn,
     /// `try_lock` does not read the word again after reading the slot's turn.
     TryTrustsOldLook,
@@ -139,18 +139,18 @@ pub struct Scenario {
     pub slots: u8,
     /// How many records there are: up to 5. With fewer records than threads, some threads wait without a queue.
     pub records: u8,
-    /// The first mutex is in slot 1 at the start.
+    /// Whether the first mutex is in slot 1 at the start.
     pub bound: bool,
-    /// A thread waits without a queue: `RESERVED` does not stop it.
+    /// Whether a thread waits without a queue, so that `RESERVED` does not stop it.
     pub ignores: bool,
     /// How often each thread may wake for no reason.
     pub spurious: u8,
-    /// The mistake, if any.
+    /// The planted mistake, if any.
     pub mutant: Option<Mutant>,
 }
 
 impl Scenario {
-    /// Threads with more records than they need, one slot, and nothing special.
+    /// A scenario in which threads have more records than they need and there is one slot.
     pub fn new(scripts: Vec<Script>) -> Self {
         let threads: u8 = scripts.iter().map(|script| script.threads).sum();
         Scenario {

@@ -8,7 +8,7 @@ use super::state::{DOMAINS, Fault, Message};
 impl Acting<'_> {
     // ---- the turn --------------------------------------------------------------------------------------
 
-    /// The thread in front of its domain's queue wants the turn.
+    /// The thread in front of its domain's queue asks for the turn.
     pub(super) fn stand_up(&mut self, slot: u8, generation: u8) {
         let (here, number) = (self.here(), self.own());
         let there = self.state.slot(slot);
@@ -85,7 +85,7 @@ impl Acting<'_> {
         self.go(At::HandToDomains { slot, then });
     }
 
-    /// Clears a domain's bit, and tells the thread that stands up there.
+    /// Clears a domain's bit, and sends a message to the thread that stands up there.
     fn send_to_front(&mut self, slot: u8, domain: u8, message: Message, after: After) {
         self.state.slot(slot).standing[usize::from(domain)] = false;
         self.go(At::ReadFront { slot, domain, message, after });
@@ -120,7 +120,7 @@ impl Acting<'_> {
         if word.numa || word.tail != 0 || !self.has_record(number) {
             return self.go(At::Holding);
         }
-        // Into the tail, in front of any thread that comes.
+        // The record goes into the tail, ahead of any thread that comes later.
         self.join_plain();
         self.go(At::TakeSlot);
     }
@@ -137,7 +137,7 @@ impl Acting<'_> {
         }
     }
 
-    /// `bind` of one domain's queue, which must be empty.
+    /// The part of `bind` for one domain's queue, which must be empty.
     pub(super) fn bind_line(&mut self, slot: u8, domain: u8) {
         let blind = self.is(Mutant::BindOverSomebody);
         let leaves = self.is(Mutant::BindLeavesTails);
@@ -188,7 +188,7 @@ impl Acting<'_> {
         self.go(At::UnbindTop { slot, then });
     }
 
-    /// `unbind` of the slot: a thread that stands up starts over; if none does, there is a new generation.
+    /// `unbind` of the slot: each thread that stands up starts over; when none is left, a new generation begins.
     pub(super) fn unbind_top(&mut self, slot: u8, then: Then) {
         let (deaf, same) = (self.is(Mutant::UnbindTellsNobody), self.is(Mutant::SameGeneration));
         let there = self.state.slot(slot);

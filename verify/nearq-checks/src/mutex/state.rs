@@ -1,11 +1,11 @@
-//! What the threads share, and each thread: one state of the model.
+//! One state of the model: what the threads share, and each thread.
 //!
 //! Numbers of records and slots begin with 1; 0 means none, as in the word. A record that no thread has, and one whose owner is in
 //! no queue, count as new: what was written there before is overwritten before any thread reads it.
 
 use super::at::At;
 
-/// The most of each that a scenario may have.
+/// The maximum numbers that a scenario may have.
 pub(super) const MOST_THREADS: usize = 4;
 pub(super) const MOST_RECORDS: usize = 6;
 pub(super) const MUTEXES: usize = 2;
@@ -24,7 +24,7 @@ pub struct Word {
     pub tail: u8,
 }
 
-/// What a waiting thread is told (`queue.rs`).
+/// A message to a waiting thread (`queue.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Message {
@@ -57,7 +57,7 @@ pub enum Next {
 /// A record of the slab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Record {
-    /// A thread has it.
+    /// Whether a thread has it.
     pub used: bool,
     /// What its owner waits for.
     pub state: RecordState,
@@ -68,9 +68,9 @@ pub struct Record {
 /// A domain's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Line {
-    /// In `tail`: the generation.
+    /// The generation, in `tail`.
     pub generation: u8,
-    /// In `tail`: the record that came last.
+    /// The record that came last, in `tail`.
     pub last: u8,
     /// The record that stands up; 0 if no thread will read it.
     pub front: u8,
@@ -79,11 +79,11 @@ pub struct Line {
 /// A slot (`slot.rs`); the first three fields after `used` are `top`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot {
-    /// Some mutex has it.
+    /// Whether a mutex has it.
     pub used: bool,
     /// The generation.
     pub generation: u8,
-    /// A thread has the turn.
+    /// Whether a thread has the turn.
     pub taken: bool,
     /// The domains' bits.
     pub standing: [bool; DOMAINS],
@@ -94,9 +94,9 @@ pub struct Slot {
 /// What a thread is about to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wake {
-    /// One of those that sleep on a mutex's word.
+    /// One of the threads that sleep on a mutex's word.
     One(u8),
-    /// All of them.
+    /// All threads that sleep on a mutex's word.
     All(u8),
     /// The thread that sleeps by a record.
     Record(u8),
@@ -113,26 +113,26 @@ pub struct Thread {
     pub at: At,
     /// The record that it has, or 0.
     pub own: u8,
-    /// It holds the mutex of the operation that it is in.
+    /// Whether it holds the mutex of the operation that it is in.
     pub holds: bool,
-    /// It has asked, while queueing up, that no thread pass by.
+    /// Whether it has asked, while queueing up, that no thread pass by.
     pub asked: bool,
     /// How often it may still wake for no reason.
     pub spurious: u8,
-    /// What it does before anything else.
+    /// The wake-up that it makes before anything else.
     pub wake: Option<Wake>,
     /// The record that it wakes after that, or 0.
     pub wakes_then: u8,
-    /// The record, told while its owner slept, that it wakes when it gives the mutex back, or 0.
+    /// The record that was sent a message while its owner slept, and whose owner this thread wakes when it releases the mutex; or 0.
     pub wakes_later: u8,
 }
 
 /// What must not happen, and can be detected without the whole state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// A record is given back that no thread has.
+    /// A record that no thread has is given back.
     RecordFreedTwice,
-    /// A record that was told already, or is in no queue, is told something.
+    /// A record that was already sent a message, or is in no queue, is sent one.
     RecordSentToTwice,
     /// A record is put into a queue while another one leads to it.
     RecordStillReached,
@@ -142,7 +142,7 @@ pub enum Fault {
     SlotNotReady,
     /// Two threads stand up in one domain.
     TwoStandUp,
-    /// A thread stands up, but none is in front.
+    /// A record stands up, but no thread is in front.
     NobodyStandsUp,
 }
 
@@ -153,19 +153,19 @@ pub struct State {
     pub words: [Word; MUTEXES],
     /// Which mutexes are gone.
     pub dropped: [bool; MUTEXES],
-    /// By number, less one.
+    /// Indexed by number, less one.
     pub slots: [Slot; SLOTS],
-    /// By number, less one.
+    /// Indexed by number, less one.
     pub records: [Record; MOST_RECORDS],
     /// The existing threads; the rest have nothing to do.
     pub threads: [Thread; MOST_THREADS],
     /// The thread, plus one, that has the turn of the mutex and found it reserved or reserved it; 0 if none has.
     pub reserved_by: [u8; MUTEXES],
-    /// Another thread has since taken `RESERVED` away.
+    /// Whether another thread has removed `RESERVED` since then.
     pub robbed: bool,
-    /// A thread without the turn has since taken the mutex, although it was reserved.
+    /// Whether a thread without the turn has taken the mutex since then, although it was reserved.
     pub ignored: bool,
-    /// Likewise, when it was not.
+    /// Likewise, when it was not reserved.
     pub passed: bool,
     /// The first fault.
     pub fault: Option<Fault>,

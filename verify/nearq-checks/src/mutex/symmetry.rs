@@ -1,4 +1,4 @@
-//! One state for all those that differ only in names.
+//! Chooses one state for all states that differ only in names.
 //!
 //! Threads that follow one script can change places, and so can records: a thread that needs one may take any free one. A representative is
 //! the least of the states that result when threads change places, with the records numbered in the order in which the threads, the words
@@ -8,7 +8,7 @@ use super::at::At;
 use super::state::{Next, Record, State, Thread, Wake};
 
 impl State {
-    /// The state that stands for this one and those that differ from it only in names.
+    /// The state that represents this one and all that differ from it only in names.
     #[must_use]
     pub fn representative(&self) -> State {
         let mut least = self.renumbered();
@@ -17,7 +17,7 @@ impl State {
         least
     }
 
-    /// Tries all orders of the threads from `from` on in which each script stays where it is.
+    /// Tries all orders of the threads from `from` on that leave each script at its place.
     fn permute(&self, order: &mut Vec<usize>, from: usize, least: &mut State) {
         if from == order.len() {
             let other = self.reordered(order).renumbered();
@@ -74,7 +74,7 @@ impl State {
         }
         state.records = [Record::default(); _];
         let mut number = 0;
-        // Those that follow are named while it goes on; those that nothing leads to come last.
+        // The records that a named record leads to are named in this loop; records that nothing leads to come last.
         loop {
             if number == names.count {
                 let all = 1..=self.records.len() as u8;

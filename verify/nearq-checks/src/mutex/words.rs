@@ -1,4 +1,4 @@
-//! `contend` of `turn.rs`, and what else the thread whose turn it is does to the word.
+//! `contend` of `turn.rs`, and the other steps on the word by the thread that has the turn.
 
 use super::at::{After, At, Queue, Sleeper, Tail, Then};
 use super::model::Acting;
@@ -32,14 +32,14 @@ impl Acting<'_> {
         self.state.reserved_by[mutex] = me;
     }
 
-    /// Takes `RESERVED` away, which is not set for another thread.
+    /// Removes `RESERVED`, which is not set for another thread.
     pub(super) fn take_reservation_away(&mut self) {
         let mutex = self.mutex();
         let reserved = core::mem::take(&mut self.word().reserved);
         self.state.robbed |= reserved && self.state.reserved_by[mutex] != 0;
     }
 
-    /// The mutex is free: takes it, and `RESERVED` away.
+    /// The mutex is free: takes it, and removes `RESERVED`.
     pub(super) fn contend_take(&mut self, queue: Queue, bind: bool) {
         self.is_not_kept_waiting();
         let number = self.own();
@@ -68,7 +68,7 @@ impl Acting<'_> {
         self.go(At::StepOut { number, message: Message::Turn, tail: Tail::Plain, after });
     }
 
-    /// The deadline has come for a thread whose turn it is.
+    /// The deadline has come for the thread that has the turn.
     pub(super) fn give_up_turn(&mut self, queue: Queue) {
         self.is_not_kept_waiting();
         match queue {
@@ -109,7 +109,7 @@ impl Acting<'_> {
         self.go(At::Contend { queue, roused });
     }
 
-    /// `queue_up`, overtaken too often.
+    /// `queue_up`: the thread was overtaken too often.
     pub(super) fn ask_no_passing(&mut self) {
         self.word().reserved = true;
         self.thread().asked = true;

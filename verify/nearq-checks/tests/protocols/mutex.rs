@@ -9,7 +9,7 @@ use nearq_checks::mutex::Mode::{Auto, Numa, Off, Plain};
 use nearq_checks::mutex::{Mode, Op, Scenario, Script, State};
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
-/// What happens in scenarios, by the names of the properties.
+/// What can happen in scenarios: the names of the properties.
 const BOUND: &str = "a slot is bound";
 const UNBOUND: &str = "a slot is unbound";
 const WITHOUT_QUEUE: &str = "one waits without a queue";
@@ -28,7 +28,7 @@ fn script(threads: u8, domain: u8, mode: Mode, ops: &[Op]) -> Script {
     Script { threads, domain, mode, ops: ops.to_vec() }
 }
 
-/// With the first mutex in a slot from the start.
+/// Puts the first mutex into a slot at the start.
 fn bound(scripts: Vec<Script>) -> Scenario {
     Scenario { bound: true, ..Scenario::new(scripts) }
 }
@@ -59,7 +59,7 @@ fn check(scenario: &Scenario, reaches: &[&str]) -> usize {
     states
 }
 
-/// Likewise, and there is no circle, so that every way ends with every thread served.
+/// Likewise, and checks that there is no circle: so every path ends with every thread served.
 fn check_all(scenario: &Scenario, reaches: &[&str]) {
     let states = check(scenario, reaches);
     // Both have visited equally many states: neither left one out.
@@ -93,8 +93,8 @@ fn fair_unlocks_and_attempts() {
     check_all(&Scenario::new(vec![fair, until(2)]), &reaches);
 }
 
-/// A thread that has no record, or does not want one, is not stopped by `RESERVED`: because its turn could never come, it would
-/// wait without end for a mutex that is kept for no thread.
+/// A thread that has no record, or does not want one, is not stopped by `RESERVED`: it would never have the turn, and would wait for ever
+/// for a mutex that is reserved for no thread.
 #[test]
 fn waiting_without_a_queue() {
     let off = Scenario::new(vec![script(4, 0, Off, &[Op::until(0)])]);

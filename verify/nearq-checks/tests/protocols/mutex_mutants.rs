@@ -1,5 +1,5 @@
-//! The checks of the mutex's protocol find what is wrong with it: each mistake is made on purpose, and found by the property that is
-//! meant for it. Without the mistake the same scenario passes.
+//! The checks of the mutex's protocol find what is wrong with it: each mistake is planted on purpose, and must be found by the property
+//! that is meant for it. Without the mistake the same scenario passes.
 
 use std::collections::HashSet;
 
@@ -12,13 +12,13 @@ fn script(threads: u8, domain: u8, mode: Mode, ops: &[Op]) -> Script {
     Script { threads, domain, mode, ops: ops.to_vec() }
 }
 
-/// What does not hold.
+/// The properties that do not hold.
 fn failures(scenario: &Scenario) -> Vec<&'static str> {
     let checker = scenario.clone().checker();
     not_held(scenario, &checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join())
 }
 
-/// What does not hold, when one state is visited for all that differ only in names (`symmetry_loses_nothing`).
+/// The properties that do not hold if only one of the states that differ only in names is visited (`symmetry_loses_nothing`).
 fn failures_by_symmetry(scenario: &Scenario) -> Vec<&'static str> {
     let checker = scenario.clone().checker().symmetry_fn(State::representative);
     not_held(scenario, &checker.finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join())
@@ -30,7 +30,7 @@ fn not_held(scenario: &Scenario, checker: &impl Checker<Scenario>) -> Vec<&'stat
     must_hold.map(|one| one.name).filter(|name| checker.discovery(name).is_some()).collect()
 }
 
-/// `expected` does not hold with the mutant, and everything does without it.
+/// Checks that `expected` does not hold with the mutant, and that everything holds without it.
 fn is_found(mutant: Mutant, expected: &str, scenario: Scenario) {
     assert_eq!(failures_by_symmetry(&scenario), [""; 0], "without {mutant:?}");
     let found = failures(&Scenario { mutant: Some(mutant), ..scenario });
@@ -161,7 +161,7 @@ fn one_that_tries_and_trusts_an_old_look_at_the_word_is_found() {
     is_found(Mutant::TryTrustsOldLook, "no fault", scenario);
 }
 
-/// Visiting one state for all that differ only in names leaves out none of them.
+/// Visiting only one of the states that differ only in names misses none of these mistakes.
 #[test]
 fn symmetry_loses_nothing() {
     let three = Scenario::new(vec![script(3, 0, Plain, &[Op::until(0)])]);

@@ -1,4 +1,4 @@
-//! The policy and `nearq-home` make the same decisions, on any machine and under any load, where both decide:
+//! The policy and `nearq-home` make the same decisions on any machine and under any load, as far as both make them:
 //!
 //! | decision | policy | `nearq-home` |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //!
 //! They differ by design, because the kernel knows at once what a process sees once per period:
 //!
-//! - **What is on a node.** The policy counts tasks that want a CPU now, and a node where the task could not begin at once counts as if it
-//!   had half as much more, because the policy sees each wake-up and each idle CPU. `nearq-home` counts homes, including those of sleeping
+//! - **What is on a node.** The policy counts tasks that want a CPU now, because it sees each wake-up and each idle CPU. A node where the
+//!   task could not begin at once counts as if its load were half as much more. `nearq-home` counts homes, including those of sleeping
 //!   tasks, because these come back.
 //! - **What a node can do.** The policy counts all online CPUs, because it sees all tasks; `nearq-home` counts those that may be used.
 //! - **Distances** count as the next multiple of ten for the policy: its delay for any other node must not be zero. Of nodes at
@@ -21,9 +21,9 @@
 //! - **Times.** For the policy, a task leaves again soon if it does so within a second. For `SoftAffinity` the limit is 400 ms, because all
 //!   tasks must be at home within a second of a disturbance's end, and they stay away longer: 40 ms, not 20 ms, its period.
 //!
-//! Only one side decides the rest. That a home follows the memory is left to `nearq_home::HomeMigration`, which `nearq-scx` uses too. Which
-//! task leaves a crowded node is chosen by the CPU that takes it, or by `SoftAffinity`, which lets it out. `nearq-home` knows neither the
-//! threads of a process nor tasks that have just begun their program.
+//! Only one side decides the rest. Moving a home to where the memory is is left to `nearq_home::HomeMigration`, which `nearq-scx` uses too.
+//! Which task leaves a crowded node is chosen by the CPU that takes it, or by `SoftAffinity`, which lets it out. `nearq-home` knows neither
+//! the threads of a process nor tasks that have just begun their program.
 
 use std::time::Duration;
 
@@ -35,11 +35,11 @@ use proptest::prelude::*;
 use crate::common::{MS, task};
 use crate::properties::config;
 
-/// Most nodes, and CPUs of each.
+/// The maximum number of nodes, and of CPUs of each node.
 const NODES: usize = 4;
 const CPUS: usize = 3;
 
-/// These CPUs of a machine.
+/// A set of these CPUs of a machine.
 fn some(bits: u32) -> CpuSet {
     (0..NODES * CPUS).filter(|cpu| bits >> cpu & 1 != 0).collect()
 }
@@ -60,7 +60,8 @@ fn machine(distances: [[u32; NODES]; NODES]) -> Topology {
         .expect("a machine")
 }
 
-/// How long a stray stays away each time by the policy, if it was at home for these times before it had to leave, all in milliseconds.
+/// How long the policy lets a stray stay away each time, if the stray was at home for these times before it had to leave; all in
+/// milliseconds.
 fn policys_stays(stay: u32, at_home: &[u64]) -> Vec<u64> {
     let machine = Topology::from_synthetic("numa:2 core:1").unwrap();
     let mut policy = Policy::new(&machine, machine.online()).unwrap();
@@ -106,8 +107,8 @@ impl Kept {
         Kept { affinity, now: Duration::ZERO }
     }
 
-    /// Lets that many milliseconds pass, in which the nodes have these tasks. Ours wants a CPU all the time, and waits for
-    /// that many thousandths of it.
+    /// Lets that many milliseconds pass, during which the nodes have these tasks. Our task always wants a CPU, and spends that many
+    /// thousandths of the time waiting for one.
     fn passes(&mut self, millis: u64, tasks: [usize; 2], waits: u32) -> Vec<Action> {
         let period = Duration::from_millis(millis);
         self.now += period;
@@ -124,7 +125,7 @@ impl Kept {
         self.affinity.step(self.now, &[load(0), load(1)], &[seen])
     }
 
-    /// Its home is so crowded that it is let out.
+    /// Crowds its home so much that it is let out.
     fn leaves(&mut self, millis: u64) {
         let actions = self.passes(millis, [20, 0], 900);
         assert_eq!(actions, [Action::LetOut { id: 0, to: vec![1] }]);
@@ -221,7 +222,7 @@ proptest! {
         }
         let mut picks = task(&mut policy, &allowed, own.unwrap_or(0));
         if own.is_some() {
-            // It does not count for itself.
+            // The task does not count for itself.
             policy.runnable(&mut picks);
         }
         let picked = policy.pick(&mut picks, Some(from));
@@ -229,7 +230,7 @@ proptest! {
         let nodes = Nodes::of(&machine.clone().with_online(&online), &allowed);
         let id = |index: usize| nodes.get(index).id;
         let begins = |node: usize| stray.is_some_and(|(_, cpu)| cpu / CPUS == node) || !idle.intersection(&node_cpus(node)).is_empty();
-        // What the load would be with one more, and half as much more.
+        // The load with one more task, and half as much again.
         let load = |index| (homes[id(index)] as u64 + 1) * if begins(id(index)) { 2000 } else { 3000 } - 1000;
         let expected = least_loaded(nodes.len(), load, |index| nodes.get(index).capacity, |index| machine.distance(from, id(index)));
         prop_assert_eq!(picked, id(expected));
@@ -264,7 +265,7 @@ proptest! {
     #[test]
     fn a_stray_that_leaves_again_soon_stays_away_as_much_longer(
         stay in 1..60_u32,
-        // At home, before it has to leave.
+        // How long it is at home before it has to leave.
         soon in prop::collection::vec(prop_oneof![3 => 1..390_u64, 1 => 1_001..3_000_u64], 1..8),
     ) {
         prop_assert_eq!(policys_stays(stay, &soon), soft_affinitys_stays(stay, &soon));

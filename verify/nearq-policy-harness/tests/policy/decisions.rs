@@ -1,4 +1,4 @@
-//! One decision after the other: homes, wake-ups, what a CPU takes and in which order, which tasks go home and when.
+//! Tests single decisions: homes, wake-ups, what a CPU takes and in which order, which tasks go home and when.
 
 use crate::common::{MS, Model, STEP, State, TICK, task};
 use nearq_policy_harness::{Policy, Take};
@@ -28,7 +28,7 @@ fn event(name: &str) -> usize {
     EVENTS.iter().position(|(known, _)| *known == name).expect("there is such an event")
 }
 
-/// A task that runs on a CPU from now on.
+/// Adds a task that runs on a CPU from now on.
 fn runs(policy: &mut Policy, allowed: &CpuSet, home: usize, cpu: usize, now: u64) -> Task {
     let mut task = task(policy, allowed, home);
     policy.runnable(&mut task);
@@ -36,17 +36,17 @@ fn runs(policy: &mut Policy, allowed: &CpuSet, home: usize, cpu: usize, now: u64
     task
 }
 
-/// A task that waits in the queue of a CPU.
+/// Adds a task that waits in the queue of a CPU.
 fn waits(policy: &mut Policy, allowed: &CpuSet, home: usize, cpu: usize, now: u64) -> Task {
     let mut task = task(policy, allowed, home);
     policy.runnable(&mut task);
-    // It has been where it waits.
+    // The task last ran on the node where it now waits.
     task.place = policy.node_of(cpu) as u32;
     policy.enqueue(&mut task, cpu, false, now);
     task
 }
 
-/// All that a CPU tries, in order: queue, which, event.
+/// Everything that a CPU tries, in order: the queue, which of its tasks, and the event.
 fn tries(policy: &mut Policy, cpu: usize, stays: bool, now: u64) -> Vec<(usize, TakeWhich, usize)> {
     policy.begin(cpu);
     let next = || policy.next(cpu, stays, now);
@@ -113,7 +113,7 @@ fn who_begins_makes_strays_go_home_rather_than_crowd_their_home() {
     let _first = runs(&mut policy, &all, 0, 0, 0);
     let _stray = runs(&mut policy, &all, 0, 2, 0);
     let _other = runs(&mut policy, &all, 1, 3, 0);
-    // It was forked by a task of node 0 and runs there: that CPU is for the stray once it has left.
+    // It was forked by a task of node 0 and runs there: once it has left, the stray gets that CPU.
     let mut begins = runs(&mut policy, &all, 0, 1, 0);
     assert_eq!(policy.pick(&mut begins, Some(0)), 1);
     policy.set_home(&mut begins, 1, HomeReason::Exec);
@@ -142,8 +142,8 @@ fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
     }
     let mut fresh = |task: &Task| Task { home_ns: 950 * MS, away_ns: 0, ..*task };
     let mut young: Vec<Task> = tasks.iter().map(&mut fresh).collect();
-    // Those of node 1 have no reason; nor does one with a reported home, one that may not go there, an old one, or one whose memory is
-    // there.
+    // Tasks of node 1 have no reason to move; nor does a task with a reported home, one that may not run on the other node, an old one, or
+    // one whose memory is at home.
     assert_eq!(policy.reconsiders(&mut young[3], 0), None);
     assert_eq!(policy.reconsiders(&mut young[0], 16 << 20), None);
     for other in [
@@ -242,7 +242,7 @@ fn a_told_home_is_handed_down_to_children_and_theirs_and_over_programs() {
     assert_eq!((home, grandchild.why), (Some(1), HomeReason::Told as u8));
     // What is reported for the task itself takes precedence, for its own children too.
     assert_eq!(forked(&mut policy, &mut grandchild, Some(0)).1, Some(0));
-    // Not if it may not run there: it has been given another home for that reason.
+    // Not if the task may not run there: for that reason it has been given another home.
     policy.set_home(&mut grandchild, 0, HomeReason::Affinity);
     assert!(!Policy::keeps_home(&mut grandchild));
     Policy::allow(&mut child, &cpus("0-1"));
@@ -252,7 +252,7 @@ fn a_told_home_is_handed_down_to_children_and_theirs_and_over_programs() {
 #[test]
 fn a_home_that_was_taken_back_is_not_handed_down_and_is_not_called_told() {
     let mut policy = policy("numa:2 core:2", "");
-    // Its state does not show yet that the report was taken back.
+    // The task's state does not show yet that the report was taken back.
     let mut parent = told(&mut policy, 1);
     assert_eq!(forked(&mut policy, &mut parent, None).1, None);
     Policy::untold(&mut parent);
@@ -306,7 +306,7 @@ fn who_wakes_up_goes_to_its_cpu_then_its_cache_then_its_node_then_the_nearest() 
         (event("woke_previous"), event("woke_cache"), event("woke_node"), event("woke_away"));
     let at_home = [
         (1, previous),
-        // A whole core under the cache, then whole cores of the node, then what is left of these.
+        // First a whole core under the cache, then whole cores of the node, then the remaining threads of these.
         (2, cache),
         (4, node),
         (6, node),
@@ -368,7 +368,7 @@ fn a_cpu_takes_from_its_cache_its_node_its_own_and_after_a_delay_from_others() {
     let queued: Vec<Task> = [(0, 0), (0, 1), (1, 2), (0, 3), (2, 4)]
         .into_iter()
         .map(|(home, cpu)| {
-            // Bound to its CPU, so that it waits there wherever its home is.
+            // The task is bound to its CPU, so it waits there wherever its home is.
             waits(&mut policy, &CpuSet::single(cpu), home, cpu, start)
         })
         .collect();
@@ -480,7 +480,7 @@ fn ticks_wake_idle_cpus_in_turn_and_the_own_node_first() {
     for after in 10..16 {
         let cpu = wakes(&mut policy, start + after * MS).expect("there are idle ones");
         woken.push(cpu);
-        // It found nothing that it may run.
+        // The CPU found nothing that it may run.
         policy.idle(cpu);
     }
     assert_eq!(woken, [2, 3, 5, 7, 2, 3]);
@@ -530,7 +530,7 @@ fn what_a_node_is_wanted_for_is_smoothed_whoever_ticks_and_wherever_its_tasks_ar
         policy.tick(&mut away, 0, 1_000 * MS + tick * 10 * MS);
     }
     assert!(demands(&policy).iter().all(|one| (990..=1000).contains(one)));
-    // It sleeps: no CPU ticks on its node, and that is noticed all the same.
+    // It sleeps, so no CPU ticks on its node; that is noticed anyway.
     let mut last = runs(&mut policy, &all, 0, 1, 0);
     policy.quiescent(&mut away, 0);
     for tick in 61..=120 {
@@ -563,7 +563,7 @@ fn strays_in_each_others_places_go_home_though_no_cpu_is_idle() {
     let mut model = Model::new("numa:2 core:2");
     let all = model.all();
     let sides = [cpus("0-1"), cpus("2-3")];
-    // Two tasks of each side, all begun on the other side.
+    // Two tasks of each node, all of which began on the other node.
     let tasks: Vec<(usize, usize)> = (0..4)
         .map(|number| {
             let home = number % 2;
@@ -575,7 +575,7 @@ fn strays_in_each_others_places_go_home_though_no_cpu_is_idle() {
         model.set_home(*task, *home);
         assert_eq!(model.node_of_task(*task), Some(1 - home));
     }
-    // Long before their slices are over.
+    // This is long before their slices are over.
     model.run(60 * MS);
     for (task, home) in &tasks {
         assert_eq!(model.node_of_task(*task), Some(*home));

@@ -1,4 +1,4 @@
-//! What holds whatever happens: tasks are forked, sleep, wake up, are pinned, weighted and given homes, on CPUs that come and go.
+//! Properties that always hold while tasks are forked, sleep, wake up, are pinned, weighted and given homes on CPUs that come and go.
 
 use crate::common::{MS, Model, STEP, State, TICK};
 use nearq_topology::CpuSet;
@@ -51,14 +51,14 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// CPUs of a mask that the machine has; all of them if none of these is online.
+/// The machine's CPUs in a mask; all of the machine's CPUs if none of these is online.
 fn cpus(model: &Model, mask: u16) -> CpuSet {
     let of_mask = |cpu: &usize| mask >> (cpu % 16) & 1 != 0;
     let set: CpuSet = model.all().iter().filter(of_mask).collect();
     if set.iter().any(|cpu| model.cpus[cpu].online) { set } else { model.all() }
 }
 
-/// Does all of it; `each` is called after each step.
+/// Carries out all steps, and calls `each` after each one.
 fn play(machine: &str, ops: &[Op], mut each: impl FnMut(&Model)) -> Model {
     let mut model = Model::new(machine);
     for op in ops {
@@ -124,17 +124,17 @@ fn play(machine: &str, ops: &[Op], mut each: impl FnMut(&Model)) -> Model {
     model
 }
 
-/// How long a task may wait: it has its turn when all others have got as far as it has, or after two seconds, whatever their weights
-/// are. Then, every 20 ms, each CPU takes one of those that have waited that long, at the end of a slice; the slice that runs then
-/// comes on top.
+/// How long a task may wait: it has its turn when all others have got as far as it has, or after two seconds, whatever their weights are.
+/// After that, every 20 ms, at the end of a slice, each CPU takes one of the tasks that have waited that long; the slice that runs at that
+/// time is added.
 fn longest_wait(model: &Model) -> u64 {
     let wanting = model.threads.iter().filter(|thread| thread.state != State::Ended).count() as u64;
-    // It goes on for up to four slices if an idle CPU was woken for the waiting tasks on which none of them may run.
+    // It runs on for up to four slices if the idle CPU that was woken for the waiting tasks is one on which none of them may run.
     let slice = 4 * model.policy.state().weights.busy_slice + TICK + STEP;
     2_000 * MS + (wanting + 1) * (20 * MS + slice)
 }
 
-/// In debug builds a case takes some 10 ms. There are more if the environment has the variable `NEARQ_LONG`.
+/// In debug builds a case takes about 10 ms. With the variable `NEARQ_LONG` in the environment, more cases are run.
 pub(crate) fn config() -> ProptestConfig {
     let cases = if std::env::var_os("NEARQ_LONG").is_some() { 960 } else { 32 };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
@@ -143,8 +143,8 @@ pub(crate) fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    /// No CPU is idle beyond the delay for its distance while a task that it may run waits: each tick wakes one idle CPU, in turn,
-    /// so it may take a tick for each CPU and each task until the right pair meets.
+    /// No CPU is idle beyond the delay for its distance while a task that it may run waits: each tick wakes one idle CPU, in turn, so it
+    /// may take as many ticks as there are pairs of a CPU and a task until the right pair meets.
     #[test]
     fn work_is_conserved(
         machine in prop::sample::select(&MACHINES[..]),
@@ -203,7 +203,7 @@ fn a_task_for_which_another_node_has_an_idle_cpu_waits_for_the_delay_and_a_tick(
     for _ in 0..2 {
         model.fork(100, &node, MS, 0);
     }
-    // Its home is full, the other node is not open to it yet.
+    // Its home is full, and the other node is not open to it yet.
     let third = model.fork(100, &node, MS, 0);
     model.run(40 * MS);
     assert!(model.node_of_task(third).is_none_or(|node| node == 0));

@@ -57,7 +57,8 @@ fn forked_processes_are_at_home_on_all_nodes_and_all_cpus_work() {
 
 #[test]
 fn a_node_that_is_crowded_is_helped_and_its_tasks_come_home() {
-    // Four that began on one node of two CPUs: the other node helps within milliseconds; two of them end; the others are home.
+    // Four tasks begin on one node of two CPUs. The other node helps within milliseconds. When two of them have ended, the other two are at
+    // home.
     let (late, ends) = on("numa:2 core:2", 2, || {
         let at_home = Arc::new(AtomicU64::new(0));
         let (short, long) = (50 * MS, 200 * MS);

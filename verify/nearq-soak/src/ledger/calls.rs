@@ -1,4 +1,4 @@
-//! Queueings and executions: which belongs to which, and what is promised for each as it happens.
+//! Queueings and executions: which execution belongs to which queueing, and what is promised for each.
 //!
 //! # Which call an execution belongs to
 //! is known if only one call is open, or accepted and not run yet. If several threads queue an item at the same time it may
@@ -13,7 +13,7 @@ use crate::plan::Kind;
 impl Ledger {
     // ---- queueing ------------------------------------------------------------------------------------------
 
-    /// A thread is about to queue a unit, for `cpu` if that is certain.
+    /// A thread is about to queue a unit; for `cpu`, if that is certain.
     pub(crate) fn begin_call(&self, unit: Unit, queue: usize, cpu: Option<usize>) -> Call {
         self.begin_delayed(unit, queue, cpu, None)
     }
@@ -92,7 +92,7 @@ impl Ledger {
                     at.line.insert(waiting.sequence, (call.unit, at.sequence));
                 }
                 if waiting.not_before.is_none() && !unit.changes.was_timed {
-                    // A unit that waits for a time goes by what is in effect at that time.
+                    // A unit that waits for a time is subject to what is in effect at that time.
                     waiting.attributes.1 = Some(queues[waiting.queue].attributes.last());
                     waiting.defaults.1 = Some(defaults.last());
                 }
@@ -108,7 +108,7 @@ impl Ledger {
                     ));
                 }
             }
-            // It runs already, or has run.
+            // The unit already runs, or has run.
             None => {}
         }
         unit.settle(queues);
@@ -117,7 +117,7 @@ impl Ledger {
         }
     }
 
-    /// The call was refused as not possible: it counts as if it had not been made.
+    /// The call was refused because it is not possible: it counts as if it had not been made.
     pub(crate) fn call_failed(&self, call: Call) {
         let mut book = self.book();
         let Book { units, queues, .. } = &mut *book;
@@ -132,7 +132,8 @@ impl Ledger {
         unit.settle(queues);
     }
 
-    /// The call was refused because the queue drains. Returns whether that is possible: a drain was going on, or one began.
+    /// The call was refused because the queue drains. Returns whether that is possible: whether a drain was in progress or began during the
+    /// call.
     pub(crate) fn call_refused(&self, call: Call) -> bool {
         self.call_failed(call);
         let (begun, ended) = call.drains;

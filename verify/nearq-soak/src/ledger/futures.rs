@@ -10,15 +10,15 @@ pub(super) struct FutureBook {
     queue: usize,
     polls: u64,
     wakes: u64,
-    /// A poll that starts after this many is due.
+    /// The minimum number of polls that must start in total.
     due: u64,
     polling: bool,
     done: bool,
     dropped: bool,
-    /// A thread has begun to cancel it; it was reported as cancelled.
+    /// Whether a thread has begun to cancel it, and whether it was reported as cancelled.
     asked: bool,
     cancelled: bool,
-    /// Drains of its queue when it was spawned.
+    /// The number of its queue's drains when it was spawned.
     drains: (u64, u64),
 }
 
@@ -108,7 +108,7 @@ impl Ledger {
         self.book().futures[future].asked = true;
     }
 
-    /// The call has returned: whether the future is reported as cancelled.
+    /// The call has returned; the argument says whether the future is reported as cancelled.
     pub(crate) fn end_cancel_future(&self, future: usize, cancelled: bool) {
         let mut book = self.book();
         let future = &mut book.futures[future];

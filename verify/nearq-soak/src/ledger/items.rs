@@ -1,9 +1,9 @@
 //! What is promised for items that are cancelled, disabled, delayed and waited for.
 //!
-//! A cancel that returns true has taken back exactly one queueing, and each queueing was executed once or cancelled once: so
-//! `started` is `accepted - cancelled` at the end, and never more, counting what is on its way. If calls overlap, their order is not
-//! known, and two numbers say how far the sum may be off: `perhaps_cancelled` and `perhaps_queued`. A `cancel_sync` that no other
-//! call overlaps makes everything certain again.
+//! A cancel that returns true has taken back exactly one queueing, and each queueing was executed once or cancelled once: so `started` is
+//! `accepted - cancelled` at the end, and never more before that, if calls that have not returned are counted. If calls overlap, their
+//! order is not known, and two numbers say how far the sum may be off: `perhaps_cancelled` and `perhaps_queued`. A `cancel_sync` that no
+//! other call overlaps makes everything certain again.
 
 use nearq_platform::Instant;
 
@@ -12,15 +12,15 @@ use super::{Book, Call, Ledger, QueueBook, Unit, UnitBook};
 /// How an item was changed.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Queueings that were certainly taken back; and how many more may have been.
+    /// Queueings that were certainly taken back, and how many more may have been.
     pub(super) cancelled: u64,
     pub(super) perhaps_cancelled: u64,
-    /// Calls of which it is not known whether they queued it.
+    /// Calls for which it is not known whether they queued it.
     pub(super) perhaps_queued: u64,
     /// Calls that may cancel and have not returned, and how many there were.
     pub(super) open: u64,
     begun: u64,
-    /// Disabling and enabling that has begun, and returned.
+    /// How many calls that disable or enable it have begun, and how many have returned.
     pub(super) disables: (u64, u64),
     pub(super) enables: (u64, u64),
     /// Calls that may queue it before its time and have not returned.
@@ -34,14 +34,14 @@ impl Changes {
         self.disables.0 > self.enables.1
     }
 
-    /// The least number of times that it is disabled.
+    /// The minimum number of times that it is disabled.
     pub(super) fn depth_for_certain(&self) -> i64 {
         self.disables.1 as i64 - self.enables.0 as i64
     }
 
-    /// Whether it was disabled throughout a call that returns now; nothing if that is not known.
+    /// Whether it was disabled during all of a call that returns now; none if that is not known.
     pub(super) fn was_disabled(&self, call: &Call) -> Option<bool> {
-        // What was certain at the beginning, less what may have been undone since.
+        // The depth that was certain at the beginning, less what may have been undone since.
         if call.depth > (self.enables.0 - call.enables) as i64 {
             return Some(true);
         }
@@ -63,7 +63,7 @@ impl Changes {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cancel {
     unit: Unit,
-    /// Calls that queue the unit, and those that had not returned.
+    /// Calls that queue the unit, and the calls among them that had not returned.
     calls: u64,
     open: u64,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Cancel {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     unit: Unit,
-    /// What must have ended, even if it is cancelled meanwhile; and what else must, if no thread cancels.
+    /// What must have ended, even if it is cancelled meanwhile, and what else must have ended if no thread cancels.
     ended: u64,
     over: Option<u64>,
     cancels: u64,
@@ -94,7 +94,7 @@ impl UnitBook {
         self.due = self.due.min(self.started.max(stands));
     }
 
-    /// Queueings that are over, at most.
+    /// The maximum number of queueings that are over.
     pub(super) fn over(&self) -> u64 {
         self.ended + self.changes.cancelled + self.changes.perhaps_cancelled
     }
@@ -122,7 +122,7 @@ impl UnitBook {
         }
     }
 
-    /// One queueing was cancelled, which is not `but`. False if it is not known which.
+    /// One queueing other than `but` was cancelled. False if it is not known which one.
     fn take_cancelled(&mut self, queues: &mut [QueueBook], but: Option<u64>) -> bool {
         self.changes.cancelled += 1;
         // That settles what was asked for before.
@@ -161,7 +161,7 @@ impl Ledger {
         Cancel { unit, calls: item.calls, open: item.open }
     }
 
-    /// The call has returned: whether it has taken a queueing back.
+    /// The call has returned; the argument says whether it has taken a queueing back.
     pub(crate) fn end_cancel(&self, cancel: Cancel, cancelled: bool) {
         let mut book = self.book();
         let Book { units, queues, unclear_cancels, .. } = &mut *book;
@@ -181,8 +181,8 @@ impl Ledger {
         }
     }
 
-    /// The call has returned, and it waits for the execution that runs: whether it has taken a queueing back, and the item's state at
-    /// that time.
+    /// The call, which also waits for the running execution, has returned. The arguments say whether it has taken a queueing back, and
+    /// whether the item is busy at that time.
     pub(crate) fn end_cancel_sync(&self, cancel: Cancel, cancelled: bool, busy: bool) {
         self.end_cancel(cancel, cancelled);
         let mut book = self.book();
@@ -232,11 +232,11 @@ impl Ledger {
     pub(crate) fn begin_enable(&self, unit: Unit) -> Enable {
         let changes = &mut self.book().units[unit].changes;
         changes.enables.0 += 1;
-        // Ours is begun, and so not certain any more.
+        // Our disabling is being undone, so it is no longer certain.
         Enable { unit, disabled_by_others: changes.depth_for_certain(), enabled: changes.enables.0 }
     }
 
-    /// It is undone; `last` says whether that was the last one.
+    /// One disabling is undone; `last` says whether it was the last one.
     pub(crate) fn end_enable(&self, enable: Enable, last: Option<bool>) {
         let mut book = self.book();
         let item = &mut book.units[enable.unit];
@@ -251,7 +251,7 @@ impl Ledger {
 
     // ---- later ---------------------------------------------------------------------------------------------
 
-    /// An item was put on a timer whose queue may refuse it when its time comes, or be gone: it may run, or not.
+    /// An item was put on a timer, and its queue may refuse it or be gone when its time comes: the item may or may not run.
     pub(crate) fn end_loosely(&self, call: Call, until: Instant) {
         self.call_failed(call);
         let mut book = self.book();
@@ -264,7 +264,7 @@ impl Ledger {
         item.leave_lines(queues);
     }
 
-    /// When all that will run have run; nothing if it is known how many executions are to come.
+    /// When all items that will run have run; none if it is known how many executions are to come.
     pub(crate) fn loose_until(&self) -> Option<Instant> {
         let book = self.book();
         book.units.iter().any(|unit| unit.changes.are_vague()).then_some(book.loose_until)
@@ -299,7 +299,7 @@ impl Ledger {
             if !item.take_cancelled(queues, Some(call.number)) {
                 *unclear_cancels += 1;
             }
-            // Calls that came in between were taken back as well.
+            // Calls in between were taken back as well.
             let between = item.calls - cancel.calls - 1 + cancel.open;
             item.changes.perhaps_cancelled += between;
             item.unclear |= between != 0;
@@ -373,7 +373,7 @@ impl Ledger {
 }
 
 impl Cancel {
-    /// What is cancelled.
+    /// The unit that is cancelled.
     pub(crate) fn unit(&self) -> Unit {
         self.unit
     }

@@ -1,4 +1,4 @@
-//! Each promise, broken by hand: the ledger names it. What is allowed causes no complaint.
+//! Breaks each promise by hand, and checks that the ledger names it. What is allowed causes no complaint.
 
 use nearq::AffinityScope;
 use nearq_topology::Topology;
@@ -14,7 +14,7 @@ fn ledger(max_active: usize, ordered: bool) -> Ledger {
     of_kind(max_active, kind, "0-1")
 }
 
-/// The same with another kind of queue, which is freezable, and a worker of another pod.
+/// The same with another kind of queue, which is freezable, and with a worker of another pod.
 fn of_kind(max_active: usize, kind: Kind, pod: &str) -> Ledger {
     let topology = Topology::from_synthetic("core:2").unwrap();
     let allowed = topology.possible().clone();
@@ -46,7 +46,7 @@ fn start(ledger: &Ledger, unit: Unit) -> Execution {
     ledger.begin_execution(unit, WORKER, 0, Instant::from_nanos(50))
 }
 
-/// Checks that the closed ledger complains of exactly what contains `text`; of nothing if that is empty.
+/// Checks that a complaint of the closed ledger contains `text`, or that there is none if `text` is empty.
 #[track_caller]
 fn complains(ledger: &Ledger, text: &str) {
     ledger.worker_ends(WORKER);

@@ -218,7 +218,8 @@ fn a_deadline_expires_during_a_notification() {
     }
 }
 
-/// One notification for two threads, of which one gives up: it goes to the other one if the first does not get it.
+/// There is one notification for two threads, and one of these gives up: the notification reaches the other thread if it does not reach the
+/// first one.
 #[test]
 #[ignore = "takes minutes: .ci/long"]
 fn a_notification_is_not_lost_to_a_waiter_that_gave_up() {
@@ -227,7 +228,7 @@ fn a_notification_is_not_lost_to_a_waiter_that_gave_up() {
             Loom::set_deadlines_come(true);
             let mut guard = scene.value.lock();
             if scene.changed.wait_until_in(&mut guard, SOON) {
-                // Handed on, as a thread does that does not need it.
+                // The thread hands the notification on, because it does not need it.
                 scene.changed.notify_one();
             }
         });
@@ -256,7 +257,7 @@ fn all_waiters_are_notified_while_one_gives_up() {
     });
 }
 
-/// Two threads wait that are urgent, one more than the other, or not at all; they are notified one after the other, or all at once. An
+/// Two threads wait. Both may be urgent, one more than the other, or none is. They are notified one after the other, or both at once. An
 /// urgent thread queues up nowhere, and no thread is left asleep.
 fn notify_the_urgent(preemptions: usize, mode: Mode, urgencies: [u32; 2], at_once: bool) {
     check(preemptions, mode, &[], move |scene| {

@@ -1,7 +1,7 @@
-//! Under the model checker: a waiting thread is called away, as a thread is that is cancelled under the preload, and a condition variable
-//! is destroyed by a thread that holds the mutex that the leaving threads want.
+//! Under the model checker: a waiting thread is called away, like a thread that is cancelled under the preload, and a condition variable is
+//! destroyed by a thread that holds the mutex that the leaving threads want.
 //!
-//! A thread that does not heed the call shows as a deadlock; one that touches what was destroyed is reported.
+//! A thread that does not heed the call shows as a deadlock. A thread that touches what was destroyed is reported.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ unsafe impl Send for Scene {}
 // SAFETY: the cell is used under the mutex, and the condition variable while it is allocated; both is tested.
 unsafe impl Sync for Scene {}
 
-/// What a thread that may be called did.
+/// The outcome for a thread that may be called away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Taken,
@@ -164,7 +164,7 @@ fn a_waiter_that_is_called_away_wakes_up() {
     });
 }
 
-/// It takes what it is given, unless it was called away before it was notified; then it has taken nothing.
+/// The thread takes what it is given, unless it was called away before it was notified: then it has taken nothing.
 fn one_waiter_is_called_away_and_one_is_notified(preemptions: usize, runs: Option<usize>) {
     let outcomes = Arc::new([Count::new(0), Count::new(0)]);
     let outcomes_clone = Arc::clone(&outcomes);

@@ -191,8 +191,8 @@ fn more_mutexes_than_slots() {
     assert!(Mutex::new(0).raw().bind_for_test());
 }
 
-/// A free mutex that is reserved for an ordinary thread, which does not come, is not kept from a thread of a real-time class, but it is
-/// kept from others.
+/// A free mutex that is reserved for an ordinary thread, which does not come, can be taken by a thread of a real-time class, but not by
+/// other threads.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no classes")]
 fn an_urgent_thread_may_take_a_reserved_mutex() {

@@ -8,9 +8,9 @@ use nearq_scx_policy::layout::{HomeReason, NONE, TakeWhich, Task, WAITED};
 use nearq_topology::{CpuSet, Topology};
 
 pub(crate) const MS: u64 = 1_000_000;
-/// Time goes in steps of this.
+/// The length of a step of time.
 pub(crate) const STEP: u64 = MS / 2;
-/// From tick to tick.
+/// The time from one tick to the next.
 pub(crate) const TICK: u64 = 4 * MS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum State {
         llc: usize,
         key: (u64, u64),
     },
-    /// It is the next one on a CPU.
+    /// It runs next on a CPU.
     Next(usize),
     Runs(usize),
     Ended,
@@ -32,7 +32,7 @@ pub(crate) struct Thread {
     pub(crate) state: State,
     pub(crate) cpu: usize,
     pub(crate) affinity: CpuSet,
-    /// Since when it is in its state.
+    /// When its state began.
     pub(crate) since: u64,
     /// How long it works, and below, how long it then sleeps; it works without end if it does not sleep.
     pub(crate) works: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Cpu {
     pub(crate) online: bool,
     pub(crate) current: Option<usize>,
     next: VecDeque<usize>,
-    /// It has nothing to run; below, since when.
+    /// Whether it has nothing to run; below, since when.
     pub(crate) idle: bool,
     pub(crate) idle_since: u64,
     slice_end: u64,
@@ -108,7 +108,7 @@ impl Model {
 
     // ---- what happens to tasks -----------------------------------------------------------------------------
 
-    /// A new task, of a process of its own, that may run on these CPUs and began on `cpu`.
+    /// Adds a task of a process of its own, which may run on these CPUs and began on `cpu`.
     pub(crate) fn fork(
         &mut self,
         weight: u32,
@@ -162,8 +162,8 @@ impl Model {
         self.wake_while(number, None);
     }
 
-    /// The same; if it has to wait, another task falls asleep just then: after the search for idle CPUs, and before this one is in
-    /// its queue.
+    /// The same, but if the task has to wait, another task falls asleep at that moment: after the search for idle CPUs, and before the
+    /// first one is in its queue.
     pub(crate) fn wake_while(&mut self, number: usize, other: Option<usize>) {
         let thread = &mut self.threads[number];
         if thread.state != State::Sleeps {
@@ -232,7 +232,7 @@ impl Model {
         }
     }
 
-    /// A task that runs or waits sleeps until it is woken.
+    /// Makes a task that runs or waits sleep until it is woken.
     pub(crate) fn sleep(&mut self, number: usize) {
         match self.threads[number].state {
             State::Runs(cpu) => {
@@ -318,7 +318,7 @@ impl Model {
         self.cpus[cpu].online = online;
         self.policy.online(cpu, online);
         if !online {
-            // At last it has nothing to run.
+            // After all that, the CPU has nothing to run.
             self.policy.idle(cpu);
         }
         if online {
@@ -333,12 +333,12 @@ impl Model {
                 continue;
             }
             if !thread.affinity.iter().any(|cpu| self.cpus[cpu].online) {
-                // As the kernel does if a task may no longer run anywhere.
+                // The kernel does this too if a task may no longer run anywhere.
                 self.set_affinity(number, &self.all());
             }
             match self.threads[number].state {
                 State::Runs(on) if on == cpu => self.move_away(number, cpu),
-                // A task that waits where none of its CPUs is left must be enqueued again: no idle CPU there may take it.
+                // A task must be enqueued again if it waits in a queue whose CPUs it may no longer use: no idle CPU there may take it.
                 State::Waits { llc, .. } if !self.can_run_under(number, llc) => {
                     self.dequeue(number);
                     let to = self.usable(&self.threads[number].affinity.clone());
@@ -445,13 +445,13 @@ impl Model {
         }
     }
 
-    /// A queue in which there are fewer tasks than are counted.
+    /// A queue that has fewer tasks than are counted, if there is one.
     fn on_its_way(&self) -> Option<usize> {
         let counted = |llc: usize| self.policy.state().on_llc[llc].waiting as usize;
         (0..self.queues.len()).find(|llc| self.queues[*llc].len() < counted(*llc))
     }
 
-    /// Half a millisecond goes by.
+    /// Lets half a millisecond pass.
     pub(crate) fn step(&mut self) {
         self.now += STEP;
         for number in 0..self.threads.len() {
@@ -473,7 +473,7 @@ impl Model {
             let Some(number) = self.cpus[cpu].current else {
                 continue;
             };
-            // Each CPU at another moment, as with real ones.
+            // Each CPU ticks at a different moment, like real CPUs.
             let tick = (self.now / STEP + cpu as u64).is_multiple_of(TICK / STEP);
             let mut over = self.now >= self.cpus[cpu].slice_end;
             if tick {
