@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use nearq_core::{Runtime, Work, Workqueue};
 
-/// Items between two waits: below what a queue lets in at once.
+/// The number of items between two waits: less than a queue admits at once.
 const ROUND: u64 = 512;
 
 fn main() {

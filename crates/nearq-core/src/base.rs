@@ -1,4 +1,5 @@
-//! What has no notion of work: waiting, errors, forks, memory that is kept, and small tools. Imports nothing from the other folders.
+//! Code that knows nothing of work: waiting, errors, forks, memory that is kept, and small tools. It imports nothing from the other
+//! folders.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -8,7 +9,8 @@
 //! | `arena`, `numa_box`, `pad`, `shared` | memory: kept until the end, near a node, apart from other writers, recovered from its address |
 //! | `forked`, `pause`, `error`, `ids` | single words in the child of a fork; waiting for the holder of a word; errors; numbers of queues and pools |
 //!
-//! Its own: the words of a wait queue and of a rundown reference, and the list of ends that are put off, which is on a thread's stack.
+//! The folder owns the words of a wait queue and of a rundown reference, and the list of ends that are put off, which is on a thread's
+//! stack.
 
 pub(crate) mod arena;
 pub(crate) mod ending;

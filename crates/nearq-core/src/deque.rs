@@ -187,7 +187,7 @@ impl<P: Platform> Deque<P> {
         self.group.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// Whether the owner is in the process in which it began. If not, it is the copy of the owner in the child of a fork.
+    /// Whether the owner is in the process in which it began. If not, the caller is the copy of the owner in the child of a fork.
     pub(crate) fn is_here(&self) -> bool {
         self.epoch.load(Ordering::Relaxed) == P::fork_epoch()
     }
@@ -281,7 +281,7 @@ impl<P: Platform> Deque<P> {
 
     // ---- thieves -----------------------------------------------------------------------------------------
 
-    /// Whether the owner has jobs that no thread has stolen.
+    /// Whether the owner has jobs that have not been stolen.
     pub(crate) fn has_jobs(&self) -> bool {
         let tail = self.load(Ordering::Acquire).tail();
         self.head.load(Ordering::Acquire) > tail
@@ -302,8 +302,8 @@ impl<P: Platform> Deque<P> {
         }
     }
 
-    /// Steals the oldest job, if it is public. `may` is asked before the job is taken; if it says no, nothing is. What it has read was so
-    /// when the job was there.
+    /// Steals the oldest job, if it is public. `may` is called before the job is taken; if it returns false, nothing is taken. What `may`
+    /// has read was true while the job was there.
     pub(crate) fn steal(&self, may: impl Fn() -> bool) -> Steal<P> {
         loop {
             let word = self.load(Ordering::Acquire);
@@ -345,7 +345,7 @@ impl<P: Platform> Deque<P> {
         }
     }
 
-    /// Finds out which of the claimed jobs are there. False if that cannot be done: the owner will, when it comes there.
+    /// Finds out which of the claimed jobs are there. False if that cannot be done here: the owner will do it when it gets to these jobs.
     fn confirm(&self, word: Word) -> bool {
         // Pairs with the light fence in `pop`.
         if !P::heavy_fence() {
@@ -363,7 +363,7 @@ impl<P: Platform> Deque<P> {
     }
 }
 
-/// A deque that is made when it is first needed.
+/// A deque that is allocated when it is first needed.
 pub(crate) struct LazyDeque<P: Platform>(P::AtomicPtr<Deque<P>>);
 
 impl<P: Platform> LazyDeque<P> {

@@ -1,7 +1,7 @@
 //! Fork-join: an item of an unbound queue offers a part of its work, and other workers of the queue may run it.
 //!
 //! [`join`] runs two closures. It offers the second, as a job on the caller's stack, in the worker's deque (`deque`); runs the first; and
-//! takes the second back, unless a thief has it by then. So it never depends on help: what no worker took, the caller runs.
+//! takes the second back, unless a thief has it by then. So it never depends on help: the caller runs what no worker took.
 //!
 //! # Who steals
 //! Thieves are items of the same queue (`queue/thieves`). One is called at the first fork of an item, if none searches. A thief that finds
@@ -293,7 +293,7 @@ fn wait<P: Platform>(deque: &Deque<P>, job: &Job<P>) {
     let mut asked = None;
     while !job.is_done() {
         if !deque.is_here() {
-            // There is no thief here.
+            // There are no thieves here.
             core::mem::forget(abort);
             panic!(
                 "the process forked inside `join`, and a thread of the parent runs the other closure"
@@ -430,7 +430,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
         self.end_search();
     }
 
-    /// Whether others wait for its worker, its place under a limit, or its end. They come first, and a thief comes after them.
+    /// Whether others wait for its worker, its place under a limit, or its end. They come first; the thief must give way to them.
     fn is_in_the_way(&self) -> bool {
         let pool = self.context.pool;
         // SAFETY: the pwq of the item that this worker runs, which is the thief.
@@ -443,8 +443,8 @@ impl<P: Platform> ThiefAtWork<'_, P> {
                 .is_none_or(|pwq| self.queue.held_back_beside(pwq) || !self.queue.leads_to(pwq))
     }
 
-    /// Searches no more. If it was the last one that searched, another thief is called for what is there; and from here on, owners must
-    /// call one.
+    /// Stops searching. If it was the last thief that searched, it calls another one for the jobs that are there; and from now on, owners
+    /// must call one.
     fn end_search(&self) {
         if !self.thieves.end_search() {
             return;

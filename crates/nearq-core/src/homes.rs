@@ -13,9 +13,9 @@
 //! how it runs, `run/homes`.
 //!
 //! # The folder
-//! Imports `base`. Its own: the locks of `registry` (`nodes`, `weights`, `list`, `own`, `entered`; none is taken inside another, except
-//! `nodes` and `weights` inside a home's `change`), and the words `used`, `several` and a home's `node`. A home and the registry own each
-//! other, so `inside` and `registry` form a circle; the registry calls the runtime through a trait (`Host`).
+//! Imports `base`. The folder owns the locks of `registry` (`nodes`, `weights`, `list`, `own`, `entered`; none is taken inside another,
+//! except `nodes` and `weights` inside a home's `change`), and the words `used`, `several` and a home's `node`. A home and the registry own
+//! each other, so `inside` and `registry` form a circle; the registry calls the runtime through a trait (`Host`).
 
 mod choice;
 mod following;
@@ -158,7 +158,7 @@ impl<P: Platform> Home<P> {
 }
 
 impl<P: Platform> Homes<P> {
-    /// The index of the node for one more home, and why, in words.
+    /// The index of the node for one more home, and the reason, in words.
     pub(crate) fn pick(&self, nodes: &Nodes, cpu: usize) -> (usize, String) {
         if nodes.is_single() {
             return (0, "there is one node".to_owned());

@@ -180,11 +180,11 @@ pub(crate) struct Item<P: Platform> {
     origin: P::AtomicU32,
     /// Where the thread that waits for the result sleeps; belongs to `task`.
     pub(crate) join: P::AtomicU32,
-    /// What few items need; or else when the item was queued, if that was recorded.
+    /// What only few items need; if there is none of that, the time when the item was queued, if it was recorded.
     pub(crate) attachment: Attachment<P>,
 }
 
-/// What an execution leaves to its worker.
+/// What an execution leaves for its worker to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Executed {
     /// The function panicked; the panic has been dealt with.
@@ -202,7 +202,7 @@ pub(crate) enum Finished {
     Deferred,
     /// Nothing holds it any more: free it.
     Free,
-    /// Nothing can execute it any more, and its value still exists: the caller has been given a handle, and must let go of it.
+    /// Nothing can execute it any more, and its value still exists: the caller has been given a handle, and must give it back.
     Last,
 }
 
@@ -216,7 +216,7 @@ pub(crate) enum Started<P: Platform> {
     Cancelled,
     /// As `Cancelled`, and nothing holds the item any more.
     Free(Abandoned<P>),
-    /// The node stands in for another item.
+    /// The node is a proxy of another item.
     Proxy(Pending<P>),
 }
 
@@ -269,7 +269,7 @@ fn epoch<P: Platform>() -> u64 {
     Epoch::now::<P>().0
 }
 
-/// How often an item is disabled, not counting the temporary one of `cancel_sync`, as the word stores it. Items that run once are never
+/// How often an item is disabled, as the word stores it; the temporary one of `cancel_sync` does not count. Items that run once are never
 /// disabled.
 pub(crate) fn disabled_for_long(word: u64) -> u64 {
     match word & DISABLED {
@@ -357,7 +357,7 @@ impl<P: Platform> Item<P> {
         loop {
             let word = item.current();
             if word & (PENDING | DISABLED) != 0 {
-                // A claim that fails is a read-modify-write as well: release, for the execution that is coming.
+                // A claim that fails is a read-modify-write as well: release, for the execution that is still to come.
                 let word = item.state.fetch_or(0, Ordering::AcqRel);
                 if word & (PENDING | DISABLED) != 0 {
                     return None;
@@ -441,7 +441,7 @@ impl<P: Platform> Item<P> {
         Origin::from_word(self.origin.load(Ordering::Relaxed))
     }
 
-    /// As [`set_target`](Self::set_target), for a thread that starts an item from a node that stands in.
+    /// As [`set_target`](Self::set_target), for a thread that starts an item from a proxy.
     #[inline]
     pub(crate) fn set_origin(&self, origin: Origin) {
         self.origin.store(origin.word(), Ordering::Relaxed);
@@ -554,7 +554,8 @@ impl<P: Platform> Item<P> {
         self.current() & RUNNING != 0
     }
 
-    /// Whether its node is that of a cancelled queueing. Called by the thread that has the node: then it does not become fresh again.
+    /// Whether its node is that of a cancelled queueing. Called by the thread that has the node: while that thread has it, a stale node
+    /// stays stale.
     pub(crate) fn is_stale(&self) -> bool {
         self.state.load(Ordering::Acquire) & STALE != 0
     }

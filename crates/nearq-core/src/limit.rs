@@ -9,8 +9,8 @@
 //! | `serving` | the limit that applies to the calling worker's own item |
 //!
 //! All but `credits` form a circle: they are one protocol, and read the count of what is held back. README.md in the folder lists the
-//! races. Its own: the lock `inactive_queue`; the words `ceiling`, `admitted`, `inactive` and `attention` of a domain, credits, `held` and
-//! `watched` of a pwq, and the counters of its stripes.
+//! races. The folder owns the lock `inactive_queue`; the words `ceiling`, `admitted`, `inactive` and `attention` of a domain, credits,
+//! `held` and `watched` of a pwq, and the counters of its stripes.
 
 pub(crate) mod activation_item;
 pub(crate) mod credits;

@@ -7,7 +7,8 @@
 //!
 //! # The folder
 //! Imports `base`, `pool`, `limit`, `runtime` and `queue`. `watch`: what workers do. `balance`: how many may be awake. `rescue`: when rescuers are called.
-//! `stall`: reports that nothing starts. `by_pool`: what is remembered of each pool. Only the monitor's thread is here: no locks or words.
+//! `stall`: reports that nothing starts. `by_pool`: what is remembered of each pool. It has the monitor's thread, and no locks or words of
+//! its own.
 
 pub(crate) mod balance;
 pub(crate) mod by_pool;
@@ -37,7 +38,7 @@ const STILL: u32 = 50;
 /// The checks without anything waiting before the monitor sleeps; a few, because work comes in bursts.
 const QUIET: u32 = 10;
 
-/// The life of the monitor's thread. False in the child of a fork: there it is not the monitor any more.
+/// The life of the monitor's thread. False in the child of a fork: there the thread is not the monitor any more.
 fn watch<P: Platform>(inner: &Inner<P>) -> bool {
     let alarm = &inner.services.alarm;
     alarm.thread.begun();
@@ -53,7 +54,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
             Task::Sleep => {
                 alarm.thread.sleep(until_retry::<P>(None));
                 (quiet, still, pace) = (0, 0, Pace::Begins);
-                // What the clocks show now is what the first check compares with.
+                // The first check compares with what the clocks show now.
                 watcher.sample(&inner.services.workers);
                 continue;
             }
@@ -72,11 +73,11 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
             pace = Pace::Checks;
         }
         if replaced {
-            // Sleepers seldom come alone: the worker that was called may block in the next item.
+            // There is seldom only one sleeper: the worker that was called may block in the next item.
             pace = Pace::Begins;
         }
         if stuck && alarm.take_untidy() {
-            // As workers would, if one came by.
+            // As a worker would, if one checked.
             inner.live_queues().iter().for_each(|queue| queue.tidy());
         }
         if !stalls.check(inner, &pools, &watcher, now) {
@@ -106,7 +107,7 @@ impl<P: Platform> alarm::Host<P> for Inner<P> {
         let spec = ThreadSpec {
             name: "nq/monitor".into(),
             scheduling: Some(self.priorities.ordinary()),
-            // It calls `on_stall`.
+            // The monitor's thread calls `on_stall`.
             signals: Some(self.config.signals),
             ..ThreadSpec::default()
         };
@@ -126,7 +127,7 @@ impl<P: Platform> alarm::Host<P> for Inner<P> {
 /// How long the monitor sleeps between two checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// It was armed just now, perhaps because every worker sleeps already.
+    /// The monitor was armed just now, perhaps because every worker sleeps already.
     Begins,
     Checks,
     /// Nothing has changed for a while.

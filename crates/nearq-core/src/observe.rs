@@ -6,15 +6,15 @@
 //!
 //! # What is observed
 //! Readers (`readers`): `Timing`, which wants the times of all queues, and `Tracer`, which wants the events of one queue or of all. They
-//! are counted under the lock of `readers`, a leaf. A thread that changes that goes through the queues afterwards (`Queue::follow_readers`,
-//! with the queue's configuration locked), and a new queue checks once more after it was put on the list; as with the freezer. The result
-//! for a queue is a bit of its pwqs, [`OBSERVED`](crate::limit::pool_workqueue::OBSERVED), and [`Observed`].
+//! are counted under the lock of `readers`, a leaf. A thread that changes the readers goes through the queues afterwards
+//! (`Queue::follow_readers`, with the queue's configuration locked). A new queue checks once more after it was put on the list, as for
+//! freezing. The result for a queue is a bit of its pwqs, [`OBSERVED`](crate::limit::pool_workqueue::OBSERVED), and [`Observed`].
 //!
 //! For what a stamp is, see `stamp`. All else is counts, and Relaxed. A sample is lost if a stamp coincides with a change; no item is.
 //!
 //! # The folder
-//! Imports `base` and `item`. `sampler`: which items are samples. `tape`: the events of tracers. `histogram`: times. Its own: the lock of
-//! `readers`, and the tape's words. Readers: `user/readers`.
+//! Imports `base` and `item`. `sampler`: which items are samples. `tape`: the events of tracers. `histogram`: times. The folder owns the
+//! lock of `readers`, and the tape's words. Readers: `user/readers`.
 
 pub(crate) mod histogram;
 mod sampler;
@@ -45,9 +45,9 @@ pub(crate) struct Observation<P: Platform> {
 
 /// The readers.
 struct Readers {
-    /// The number of those that want times.
+    /// The number of readers that want times.
     timing: u32,
-    /// Those that want events: their number, whose events, and one item of how many is enough, as a power of two.
+    /// Readers that want events. Each has its number, the queue whose events it wants, and a power of two: one item of that many is enough.
     tracers: Vec<(u64, Option<QueueId>, u32)>,
     next: u64,
 }

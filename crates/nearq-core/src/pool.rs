@@ -39,7 +39,7 @@
 //! | `forking` | the deques of workers whose items fork; whether only optional items wait |
 //!
 //! `pool`, `worker`, `worker_slab`, `idle`, `concurrency_limit` and `services` form a circle, because each of them takes part in deciding
-//! which workers are awake. Its own: the lock of the list (`ready`), those of a concurrency limit and of a worker's entry; the words
+//! which workers are awake. The folder owns the lock of the list (`ready`), those of a concurrency limit and of a worker's entry; the words
 //! `awake`, `max_running`, `short_runners` and `queued_at_level`, the stack of idle workers, a worker's status, and `armed`.
 
 pub(crate) mod affinity;
@@ -419,7 +419,7 @@ impl<P: Platform> Pool<P> {
     }
 
     /// Throws cancelled nodes away if there are many: workers that are busy for long take none off, and an item that is cancelled and
-    /// queued again leaves one each time. By the monitor. It may pass as many other nodes.
+    /// queued again leaves one each time. By the monitor. It may pass as many other nodes as cancelled ones.
     pub(crate) fn tidy(&self) {
         let listed = &*self.listed;
         let stale = self.stale.load(Ordering::Relaxed) as usize;
@@ -489,7 +489,7 @@ impl<P: Platform> Pool<P> {
         self.entries().filter(serves).count() as u64
     }
 
-    /// A worker is about to block, or has come back: another one may take its place meanwhile.
+    /// A worker is about to block, or has come back from blocking: another one may take its place meanwhile.
     pub(crate) fn change_away(&self, more: bool) {
         if more {
             self.away.fetch_add(1, Ordering::SeqCst);
@@ -534,7 +534,7 @@ impl<P: Platform> Pool<P> {
         self.listed.len.load(Ordering::Relaxed) as usize + batches
     }
 
-    /// The least number of items that wait. By the monitor, seldom: it moves the inbox onto the list to count it.
+    /// A lower bound of the number of items that wait. By the monitor, seldom: it moves the inbox onto the list to count it.
     pub(crate) fn count_waiting(&self) -> usize {
         // A worker that holds it is about to take something.
         if let Some(mut ready) = self.listed.ready.try_lock() {

@@ -17,7 +17,7 @@
 //! | `sampling`, `tracepoints` | samples of its items; probes and spans |
 //! | `end` | owners, and the queue's end |
 //!
-//! `queue`, `homes`, `owner`, `runtime` and `sets` form a circle: parts of one record, and the impl of one trait. Its own: the lock
+//! `queue`, `homes`, `owner`, `runtime` and `sets` form a circle: parts of one record, and the impl of one trait. The folder owns the lock
 //! `config`, which comes before those of the runtime; the pointer to the CPU map in use; generations and rounds; owners.
 
 use std::collections::{HashMap, hash_map};
@@ -66,13 +66,13 @@ use sets::{Flushing, Sets};
 /// From a CPU to a pwq.
 struct CpuMap<P: Platform> {
     layout: Arc<Layout>,
-    /// The set that its pwqs are in.
+    /// The set to which its pwqs belong.
     set: usize,
     /// All pwqs of the CPU map, each once.
     pwqs: Box<[*const PoolWorkqueue<P>]>,
     /// By CPU number.
     by_cpu: Box<[*const PoolWorkqueue<P>]>,
-    /// Those whose pods lie in a node, by the node's number; and which of them is next (`homes`).
+    /// The pwqs whose pods lie in a node, by the node's number; and the index of the one to use next (`homes`).
     by_node: Box<[Vec<*const PoolWorkqueue<P>>]>,
     next_home: Padded<P::AtomicU32>,
 }
@@ -82,8 +82,8 @@ pub(crate) struct Config<P: Platform> {
     attributes: Attributes,
     pub(crate) sets: Sets,
     home: HomeConfig<P>,
-    /// There is no handle, nothing is queued, and no thread touches it. A thread that still has it from the runtime's list must leave it
-    /// alone too; otherwise it could send an activation item that no thread waits for.
+    /// The queue has no handle, nothing is queued on it, and no thread touches it. A thread that still has it from the runtime's list must
+    /// not touch it either; otherwise that thread could send an activation item that no thread waits for.
     closed: bool,
     cpu_maps: Arena<CpuMap<P>>,
     pwqs: Arena<PoolWorkqueue<P>>,
@@ -116,7 +116,7 @@ pub(crate) struct Queue<P: Platform> {
     epoch: P::Cell<Epoch>,
     /// The pwqs, newest first, for threads that read them without the lock; never shortened.
     first_pwq: P::AtomicPtr<PoolWorkqueue<P>>,
-    /// Those from here on are retired (`retired`).
+    /// The pwqs from here on are retired (`retired`).
     first_retired: P::AtomicPtr<PoolWorkqueue<P>>,
     /// The domains in which items are counted, linked like the pwqs.
     first_domain: P::AtomicPtr<NodeActive<P>>,
@@ -192,7 +192,7 @@ impl<P: Platform> Queue<P> {
         self.runtime.inner()
     }
 
-    /// Its rescuer, if it was built with one.
+    /// The queue's rescuer, if the queue was built with one.
     pub(crate) fn rescuer(&self) -> Option<&Arc<Rescuer<P>>> {
         self.rescuer.as_ref()
     }
@@ -283,7 +283,7 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// Sends a queueing. If the queue drains, nothing has happened, and the caller gets it back.
+    /// Sends a queueing. If the queue drains, nothing has happened, and the queueing is returned to the caller.
     #[inline(always)]
     pub(crate) fn send_by(
         &self,
@@ -382,7 +382,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// Sends an item that already belongs to the queue, such as a future that is woken, even while the queue drains. If the runtime is shut
-    /// down, and the caller is not one of its workers, nothing has happened, and the caller gets it back.
+    /// down, and the caller is not one of its workers, nothing has happened, and the item is returned to the caller.
     pub(crate) fn send_own(&self, item: Pending<P>, cpu: usize) -> Result<(), Pending<P>> {
         let Err(mut item) = self.send_by(item, cpu, SubmitKind::Again) else { return Ok(()) };
         loop {
@@ -466,8 +466,8 @@ impl<P: Platform> Queue<P> {
 
     /// The queue's pwqs, including those that are retired.
     pub(crate) fn pwqs(&self) -> impl Iterator<Item = &PoolWorkqueue<P>> {
-        // Acquire: pairs with the release in `add_pwq`. A thread that checks whether anything is left sees every pwq on which something
-        // was queued before, by the thread itself or by an item whose end it has seen.
+        // Acquire: pairs with the release in `add_pwq`. A thread that checks whether anything is left sees every pwq on which something was
+        // queued before: by the thread itself, or by an item whose end it has seen.
         let mut next = self.first_pwq.load(Ordering::Acquire);
         core::iter::from_fn(move || {
             // SAFETY: null, or a pwq, which lives as long as the queue.
@@ -570,7 +570,7 @@ impl<P: Platform> Queue<P> {
     /// Resets the queue so that nothing is queued and no thread is in the middle of anything: what was queued, and the threads that were,
     /// are the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        // Even if a shutdown had not reached this queue.
+        // Even if a shutdown in the parent had not reached this queue.
         let shut = self.inner().is_shut();
         // SAFETY: this is the only thread, and it is not in the middle of a call that reads it.
         self.epoch.with_mut(|epoch| unsafe { *epoch = Epoch::now::<P>() });

@@ -95,12 +95,12 @@ pub(crate) struct Runner<'a, P: Platform> {
     accounted: Instant,
     /// Items that it has run since it was woken.
     ran: u32,
-    /// How often in a row it has looked for work without success before it slept, and how many more times it does not look.
+    /// How often in a row it has searched for work without success before it slept, and how many more times it does not search.
     fruitless: u32,
     sleeps_at_once: u32,
     /// Until then it does not let other threads run again; see `let_others_run`.
     keeps_cpu_until: Instant,
-    /// It gives up its place although there is work.
+    /// The reason to give up its place although there is work.
     yields: Option<YieldReason>,
     /// The process that it is a worker of.
     epoch: u64,
@@ -119,7 +119,7 @@ pub(crate) fn run<P: Platform>(
     let mut runner = Runner::new(&context, inner, pool, worker, affinity);
     let ended = runner.live();
     if ended != Ran::Forked {
-        // The entry may belong to another thread by now.
+        // The worker's entry may belong to another thread by now.
         worker.thread.lock().take_if(|thread| *thread == P::current_thread());
     }
     ended == Ran::Retired
@@ -252,12 +252,12 @@ impl<'a, P: Platform> Runner<'a, P> {
             if end.nanos_since(self.accounted) >= ACCOUNT_EVERY {
                 self.account(end);
             }
-            // By the monitor: reading the machine takes a millisecond of CPU time, for which a worker would wait for seconds if there are
-            // many threads.
+            // The monitor reads the machine, because that takes a millisecond of CPU time, which a worker may get only after seconds if
+            // there are many threads.
             if self.inner.is_refresh_due(end) {
                 self.inner.services.alarm.arm();
             }
-            // From here on it may wait for a lock, and no item is responsible for that.
+            // From here on the worker may wait for a lock, and no item is the cause of that.
             self.worker.set_running(core::ptr::null());
             let concurrency = &self.pool.concurrency;
             self.yields = if let Some(surplus) = self.context.leave_if_over(end) {
@@ -297,7 +297,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         } else if self.each.saturating_mul(self.pool.listed().into()) >= WORTH_WAKING {
             self.pool.call_idle_worker();
         } else {
-            // This worker's next item may be one that blocks.
+            // The next item of this worker may block.
             self.inner.services.alarm.arm();
         }
     }
@@ -422,7 +422,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             return Ran::Here;
         }
         if let Some(item) = deferred.take() {
-            // Queued in the child while it ran here. That queueing was counted in the child; the execution was not.
+            // The item was queued in the child while it ran here. That queueing was counted in the child; the execution was not.
             push_deferred(item, None);
         }
         Ran::Forked
@@ -502,12 +502,12 @@ impl<'a, P: Platform> Runner<'a, P> {
         if self.pool.has_work() {
             self.pool.call_worker();
         } else if had_place && self.yields.is_none() && self.pool.siblings_need_help() {
-            // A worker that got no place need not call another one, which would get none either.
+            // A worker that got no place need not call another worker, which would get none either.
             self.pool.wake_another();
         }
         self.inner.settled();
         let mut timeout = Some(self.inner.idle_timeout());
-        // Whether it stays only because an attempt is left.
+        // Whether the worker stays only because an attempt is left.
         let mut stays = false;
         loop {
             if self.inner.is_stopping() && self.worker.die() {

@@ -17,7 +17,7 @@
 //! | `hosts` | the runtime as the timer and the homes call it |
 //! | `config`, `report`, `hogs` | what is set when a runtime is built; stalls, as reports for people; functions that compute for too long |
 //!
-//! `runtime`, `phase`, `pools` and `retry` form a circle: parts of one record. Its own: the locks `machine_config`, `pools`,
+//! `runtime`, `phase`, `pools` and `retry` form a circle: parts of one record. The folder owns the locks `machine_config`, `pools`,
 //! `concurrency_limits`, `siblings`, `queues`, `orphans` and that of the line for threads; the words `threads`, `leaving`, `reserved`,
 //! `stopping` and `shut`.
 
@@ -76,7 +76,7 @@ pub(crate) trait KnownQueue: Send + Sync + 'static {
     fn close_if_unused(&self) -> bool;
 }
 
-/// What a runtime is made of. Lives until the last handle is gone and the last thread has ended.
+/// The inside of a runtime. It lives until the last handle is gone and the last thread has ended.
 pub(crate) struct Core<P: Platform, Q: KnownQueue> {
     pub(crate) services: Services<P>,
     pub(crate) timer: Timer<P>,
@@ -145,7 +145,7 @@ static RUNTIMES: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::
 
 impl<P: Platform, Q: KnownQueue> Drop for Core<P, Q> {
     fn drop(&mut self) {
-        // `fork` follows it, unless it never got that far.
+        // Forks are followed for this runtime, unless it was never completely built.
         P::unfollow_forks(core::ptr::from_ref(self).cast());
     }
 }
@@ -310,7 +310,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     }
 
     pub(crate) fn refresh(&self) {
-        // What cannot be read now may be readable in a second; until then the last answer stays valid.
+        // What cannot be read now may be readable in a second; until then the last result stays valid.
         let Ok(mut now) = P::reread_machine(|| self.machine_config()) else { return };
         now.limits.affinity = self.services.homes.unentered(now.limits.affinity);
         let known = self.machine_config();

@@ -27,8 +27,8 @@
 //!
 //! # The folder
 //! Imports `base`, `homes`, `item`, `pool`, `limit` and `queue`. `work`: items that are queued again and again. `join`: waiting for a
-//! result; forms a circle with this file, which has the states. `future`: futures. `waiting`: waiting for items. Its own: bits 3 to 8 of
-//! the word, and the place of the waker.
+//! result; forms a circle with this file, which has the states. `future`: futures. `waiting`: waiting for items. The folder owns bits 3 to
+//! 8 of the word, and the place of the waker.
 
 pub(crate) mod future;
 pub(crate) mod join;
@@ -49,7 +49,7 @@ use crate::item::{
 };
 use crate::task::join::{JoinHandle, Kind};
 
-/// What else must be notified of a task's end; a part of the task itself.
+/// The owner of a task, which must also be notified of its end; it is a part of the task itself.
 pub(crate) trait Owner<P: Platform>: Send + 'static {
     /// Whether it must be notified. If not, a task ends in one step.
     const NOTIFIED: bool;
@@ -326,7 +326,7 @@ where
     // The handle's reference and the queueing are given up together, with the allocation.
     core::mem::forget(handle);
     let task = item.into_raw().cast::<Task<P, Alone, F, T>>();
-    // SAFETY: allocated as a box of this type by `new`; the queueing and the handle are all that it was ever known by.
+    // SAFETY: allocated as a box of this type by `new`; nothing but the queueing and the handle ever referred to it.
     unsafe { Box::from_raw(task.as_ptr()) }.into_program()
 }
 

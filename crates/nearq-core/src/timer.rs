@@ -49,7 +49,7 @@
 //! | `thread_state`, `wheel` | what only the thread uses; when each node is due |
 //! | `leavings` | foreign code that expired nodes have left, for a separate thread |
 //!
-//! Its own: the word `sleep`, a node's word and `wheel_deadline`, and the inbox.
+//! The folder owns the word `sleep`, a node's word and `wheel_deadline`, and the inbox.
 
 mod inbox;
 mod leavings;

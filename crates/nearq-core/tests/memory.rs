@@ -1,4 +1,4 @@
-//! What items cost: an allocation of at most 64 bytes beyond the function, and none at all for queueing.
+//! What items cost: one allocation with at most 64 bytes in addition to the function; and queueing allocates nothing at all.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
@@ -63,7 +63,7 @@ fn a_million_queued_items_cost_at_most_64_bytes_each() {
         }));
     }
     let asked = (BYTES.load(Ordering::Relaxed) - bytes) / COUNT;
-    // The handles, which the vector's pages were not there for before, and the closure.
+    // The handles (the pages of their vector were not in memory before), and the closure.
     let user = size_of::<Work>() + size_of::<u64>();
     let there = resident().saturating_sub(pages) / COUNT;
     println!(
@@ -116,7 +116,7 @@ fn queueing_allocates_nothing() {
     settle(queued);
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     println!("{allocations} allocations for {COUNT} calls");
-    // The machine is read anew once a second, and the monitor lists the pools at each check; neither is of an item.
+    // The machine is read anew once a second, and the monitor lists the pools at each check; neither belongs to an item.
     let seconds = 2;
     assert!(allocations < 3000 * seconds, "{allocations} allocations");
     assert!(allocations < COUNT / 20, "{allocations} allocations for {COUNT} calls");
@@ -147,7 +147,7 @@ fn a_future_allocates_once_and_its_wakes_never() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("futures").build().unwrap();
-    // Wakes itself so often, by a waker of its own each time.
+    // Wakes itself that many times, each time by a new clone of its waker.
     let round = |wakes: usize| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         for _ in 0..COUNT {
@@ -167,7 +167,7 @@ fn a_future_allocates_once_and_its_wakes_never() {
         ALLOCATIONS.load(Ordering::Relaxed) - before
     };
     round(WAKES);
-    // The machine is read anew once a second, and the monitor lists the pools at each check; neither is of an item.
+    // The machine is read anew once a second, and the monitor lists the pools at each check; neither belongs to an item.
     let each = round(0) as f64 / COUNT as f64;
     let with_wakes = round(WAKES) as f64 / COUNT as f64;
     println!("{each} allocations a future, {with_wakes} with {WAKES} wakes");

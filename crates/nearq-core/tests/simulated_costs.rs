@@ -16,7 +16,7 @@ fn freeing_an_item_does_not_read_it_from_memory() {
     let took = Simulation::new(machine, 1)
         .run(|| {
             let work = Work::<Sim>::new_in(|_| {});
-            // The first access to a line is one of memory.
+            // The first access to a line reads it from memory.
             assert!(!work.cancel());
             let before = Sim::now();
             drop(work);

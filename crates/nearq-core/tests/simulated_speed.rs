@@ -16,9 +16,9 @@ const CPUS: usize = 128;
 const ITEMS: usize = 1_000_000;
 /// Items that an issuer queues before it waits for them.
 const ROUND: usize = 8;
-/// What an item computes.
+/// How long an item computes.
 const COMPUTED: Duration = Duration::from_micros(2);
-/// The most that a million items may take.
+/// The longest time that a million items may take.
 const MOST: Duration = Duration::from_secs(20);
 
 /// One issuer a CPU, each with items of its own, until a million have run.

@@ -30,7 +30,7 @@ impl<T> Arena<T> {
         pointer
     }
 
-    /// The values, in the order in which they came.
+    /// The values, in the order in which they were added.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|kept| kept.iter())
     }

@@ -10,7 +10,7 @@
 //!
 //! The timer's thread has no time for what these ends run. It puts off all ends that it causes, for another thread to run ([`put_off`]).
 //!
-//! The list is on the stack of the outermost end; the thread's second slot (`Threads::ending`) points to it. Nothing else knows of it.
+//! The list is on the stack of the outermost end; the thread's second slot (`Threads::ending`) points to it. Nothing else refers to it.
 
 use core::cell::{Cell, RefCell};
 use core::marker::PhantomData;
@@ -47,7 +47,7 @@ impl<P: Platform> Drop for Entered<P> {
     }
 }
 
-/// The ends that were put off by the ends that the caller is within.
+/// The list of ends that were put off while the caller is within other ends.
 fn current<'a, P: Platform>() -> Option<&'a Ends> {
     // SAFETY: null, or set by `in_turn` to what is on this thread's stack until that has cleared it again.
     unsafe { P::ending().cast::<Ends>().as_ref() }

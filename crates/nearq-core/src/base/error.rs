@@ -111,7 +111,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For a text that names none of `known`.
+    /// The error for a text that names none of `known`.
     pub(crate) fn unknown_name<T: fmt::Display>(of: &'static str, name: &str, known: &[T]) -> Self {
         let known: Vec<String> = known.iter().map(T::to_string).collect();
         Error::UnknownName { of, name: name.to_owned(), known: known.join(", ") }

@@ -33,7 +33,7 @@ pub(crate) fn executes<P: Platform>(item: *const ()) -> bool {
     current::<P, _>(|executing| core::ptr::eq(executing.item.get(), item)).unwrap_or(false)
 }
 
-/// Runs foreign code that is not the function of an item; a panic goes no further. The item that the calling worker executed last may be
+/// Runs foreign code that is not the function of an item, and contains its panic. The item that the calling worker executed last may be
 /// gone, so it must not be touched if the foreign code forks (`fork`).
 pub(crate) fn outside_item<P: Platform>(foreign: impl FnOnce()) {
     let executed = current::<P, _>(|executing| executing.item.replace(core::ptr::null()));

@@ -1,4 +1,4 @@
-//! By what users tell queues and pools: their numbers, as types of their own, and the kind of a queue.
+//! How users identify queues and pools: their numbers, which have types of their own, and the kind of a queue.
 
 use core::fmt;
 

@@ -1,7 +1,7 @@
-//! Memory on a node: what the threads of one node write is kept there, on pages of its own.
+//! Memory on a node: what the threads of one node write is kept on that node, on separate pages.
 //!
-//! This applies only if there are several nodes and a node is given; otherwise it is memory like any other. It is no error if a node is
-//! refused: containers forbid it, and cpusets leave nodes out. The memory is then where the allocating thread runs.
+//! This applies only if there are several nodes and a node is given; otherwise it is memory like any other. It is not an error if the
+//! system refuses a node: containers forbid it, and cpusets leave nodes out. The memory is then where the allocating thread runs.
 
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -44,8 +44,8 @@ impl<T> NumaBox<T> {
         let memory = unsafe { alloc::alloc_zeroed(layout) };
         let Some(start) = NonNull::new(memory) else { alloc::handle_alloc_error(layout) };
         if let Some(node) = node {
-            // SAFETY: validity: the allocation, zeroed. Aliasing and thread: no other thread knows of it, and nothing is written while the
-            // slice is used.
+            // SAFETY: validity: the allocation, zeroed. Aliasing and thread: no other thread has the pointer, and nothing is written while
+            // the slice is used.
             let all = unsafe { core::slice::from_raw_parts(memory.cast_const(), layout.size()) };
             // The allocation may have touched it already. If the node is refused: see above.
             let _ = P::bind_memory(all, &MemoryPolicy::Preferred(node as usize), true);

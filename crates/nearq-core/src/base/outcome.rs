@@ -74,7 +74,7 @@ pub enum JoinError {
     /// because the runtime was shut down. `try_spawn` returns it instead, with the reason.
     Refused,
     /// The wait for it was refused because it would never have ended: the limit of its queue holds it back, and every item that counts
-    /// under that limit waits like the caller. It goes on by itself, and starts when one of these has ended.
+    /// under that limit waits like the caller. The item itself goes on, and starts when one of the others has ended.
     Deadlock,
 }
 

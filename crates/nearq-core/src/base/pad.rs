@@ -1,4 +1,4 @@
-//! Keeping apart what different CPUs write.
+//! Separates what different CPUs write.
 
 use core::ops::Deref;
 

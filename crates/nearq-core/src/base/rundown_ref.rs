@@ -7,9 +7,9 @@
 //!   A thread that was inside before has counted its item by then; a thread that comes later is refused. Items of the queue itself do not
 //!   pass the rundown reference: they are counted while they run.
 //! * Those that *visit*: they have cancelled an item, or send one whose lock they held. What they do may make the queue empty, so they
-//!   enter first, and keep its memory by being inside. They are never refused.
+//!   enter first, and being inside keeps the queue's memory. They are never refused.
 //!
-//! A thread is inside for a few instructions, and waits for no other; only the drop waits.
+//! A thread is inside for a few instructions, and waits for no other thread; only the drop waits.
 //!
 //! # Orphans
 //! No thread waits for a queue that one of its own items drops. The queue is put on a list (`Core::adopt`), and a worker that has nothing
@@ -117,7 +117,7 @@ impl<P: Platform> RundownRef<P> {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Whether it refuses passing threads. Never changes back.
+    /// Whether it refuses passing threads. Once true, it stays true.
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: a thread that reads an old value enters, and finds out there; others learn of the end by other means.
         self.word.load(Ordering::Relaxed) & CLOSED != 0

@@ -1,23 +1,23 @@
 //! A thread of the runtime's own that is started on first use: the monitor's and the timer's. This file starts it, retries if the system
-//! refuses it, ends it, and resets it in the child of a fork. Its owner supplies what it does.
+//! refuses it, ends it, and resets it in the child of a fork. The owner supplies the function that the thread runs.
 //!
 //! # The words
 //! | `state` | meaning | changed by |
 //! |---|---|---|
-//! | `NOT_STARTED` | there is none | a thread that needs it: to `STARTING`; the thread that ends the runtime: to `ENDED` |
+//! | `NOT_STARTED` | there is no thread | a thread that needs it: to `STARTING`; the thread that ends the runtime: to `ENDED` |
 //! | `STARTING` | the thread that made this step is trying to start it | that thread: to `STARTED`, or back |
-//! | `STARTED` | it exists, or did | never |
-//! | `ENDED` | there is none, and there will be none | never |
+//! | `STARTED` | the thread exists, or did | never |
+//! | `ENDED` | there is no thread, and there will be none | never |
 //!
 //! * **The end.** The thread that ends the runtime writes `stopped`, then reads `alive` and `state` ([`stop`](ServiceThread::stop)). A
 //!   thread that starts the service thread writes `alive`, then reads `stopped`; if the start has failed, it writes `state`, then reads
 //!   `stopped`. All accesses are `SeqCst`, so one of the two sees the other. So either the service thread is started and ends by itself, or
 //!   exactly one of the two takes `state` to `ENDED`, and must do what the service thread would have done at its end.
-//! * **A need that comes while a start fails.** The thread that has the need records it, then reads `state`; the thread whose start has
+//! * **A need that arises while a start fails.** The thread that has the need records it, then reads `state`; the thread whose start has
 //!   failed writes `state`, and its caller then checks for needs. Both are `SeqCst` again.
 //!
 //! # If the system refuses it
-//! A thread that needs it retries for a while, some 80 ms. After that has failed once, each start is a single try, so that later threads
+//! A thread that needs the service thread retries for some 80 ms. Once that has failed, each start is a single try, so that later threads
 //! need not wait each time.
 
 use core::time::Duration;
@@ -88,7 +88,7 @@ impl<P: Platform> ServiceThread<P> {
     #[cold]
     pub(crate) fn start(&self, mut spawn: impl FnMut() -> Result<P::JoinHandle, OsError>) -> Start {
         P::model_fence();
-        // SeqCst: see "A need that comes while a start fails".
+        // SeqCst: see "A need that arises while a start fails".
         if self.state.load(Ordering::SeqCst) != NOT_STARTED || !self.step(NOT_STARTED, STARTING) {
             return Start::Done;
         }
@@ -136,7 +136,7 @@ impl<P: Platform> ServiceThread<P> {
     ) -> Start {
         loop {
             let start = self.start(&mut spawn);
-            // Acquire: what the thread that tried has done. That start may be about to fail.
+            // Acquire: what the thread that tried has done. That thread's start may be about to fail.
             let undecided = self.state.load(Ordering::Acquire) <= STARTING && !self.is_stopped();
             if !matches!(start, Start::Done) || !undecided {
                 return start;
@@ -150,7 +150,7 @@ impl<P: Platform> ServiceThread<P> {
         self.refused.store(1, Ordering::Relaxed);
     }
 
-    /// Notes that the system refuses it. True unless that was known: the user must be warned.
+    /// Notes that the system refuses it. True if that was not known before: then the user must be warned.
     pub(crate) fn is_refused_anew(&self) -> bool {
         self.refused.swap(1, Ordering::Relaxed) == 0
     }

@@ -1,6 +1,6 @@
-//! An wait queue: threads and futures wait on it until a condition of their own holds.
+//! A wait queue: threads and futures wait on it until a condition of their own holds.
 //!
-//! An wait queue does not say what happened. Each waiter brings a condition over other memory; a thread that may have made a condition true
+//! A wait queue does not say what happened. Each waiter brings a condition over other memory; a thread that may have made a condition true
 //! notifies afterwards.
 //!
 //! # The word
@@ -37,7 +37,7 @@
 //!
 //! # In the child of a fork
 //! Marks and registrations of the parent's threads do no harm. A thread that the child does not have is woken without effect. A waker of
-//! the parent's is forgotten, neither called nor dropped. A future that the child has a copy of registers again when it is polled. So an
+//! the parent's is forgotten, neither called nor dropped. A future that the child has a copy of registers again when it is polled. So a
 //! wait queue that the runtime has no list of needs no work after a fork. For the others, [`WaitQueue::after_fork_in_child`] saves work at
 //! the next notification.
 
@@ -58,7 +58,7 @@ const TAKEN: u32 = 2;
 /// Registrations that may be on a stack before it is checked how many of them are still armed.
 const LEAST: u32 = 32;
 
-/// What threads and futures wait for.
+/// A wait queue: what threads and futures wait on.
 pub(crate) struct WaitQueue<P: Platform> {
     word: P::AtomicU32,
     /// Registrations, newest first.

@@ -12,7 +12,7 @@ use super::job::Job;
 use super::{CAPACITY, Deque, Popped, Request, Steal};
 use crate::item::tests::{model, spawn};
 
-/// A job that counts how many times it has been run. The count is plain memory: the model checker notices if two threads use it at once.
+/// A job that counts its runs. The count is plain memory: the model checker notices if two threads use it at once.
 #[repr(C)]
 struct Counted<P: Platform> {
     job: Job<P>,
@@ -126,7 +126,7 @@ fn each_job_is_run_once_whether_it_is_claimed_or_popped() {
     });
 }
 
-/// A position is used again while a thief has claimed it.
+/// The owner uses a position again while a thief has claimed it.
 #[test]
 #[cfg(not(miri))]
 fn a_claim_that_comes_too_late_for_a_pop_takes_the_next_job_or_nothing() {
@@ -185,7 +185,7 @@ fn a_thief_that_leaves_sees_the_job_or_is_called() {
                 if Loom::heavy_fence() && scene.deque.has_jobs() {
                     scene.steal(0);
                 }
-                // It never comes back.
+                // The thief never comes back.
                 scene.found.store(u32::from(scene.deque.has_jobs()), Ordering::Relaxed);
             })
         };
@@ -215,7 +215,7 @@ fn the_request_to_call_a_thief_is_not_replaced_by_another_one() {
     });
 }
 
-/// An owner that does nothing for ever loses its jobs.
+/// Thieves take the jobs of an owner that never does anything again.
 #[test]
 fn jobs_of_an_owner_that_does_not_answer_are_stolen_oldest_first() {
     let scene = Scene::<Linux>::new();
@@ -261,7 +261,7 @@ fn a_full_deque_refuses_a_job() {
     assert_eq!(scene.deque.pop(), Popped::Own);
 }
 
-/// What a thief read before the deque was used for something else is of no use to it.
+/// What a thief read before the deque was used for another group does not let it steal anything.
 #[test]
 fn a_thief_that_was_stopped_gets_no_job_of_another_kind() {
     let scene = Scene::<Linux>::new();
@@ -275,7 +275,7 @@ fn a_thief_that_was_stopped_gets_no_job_of_another_kind() {
     scene.end(1);
 }
 
-/// Real threads: the owner forks and joins all the time, two thieves steal what they can.
+/// Real threads: the owner forks and joins all the time, and two thieves steal what they can.
 #[test]
 fn real_thieves_lose_and_double_nothing() {
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 20_000 };

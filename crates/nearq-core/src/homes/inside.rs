@@ -24,7 +24,7 @@ pub(crate) struct Inside<P: Platform> {
     pub(crate) homes: Arc<Homes<P>>,
     node: P::AtomicU32,
     handles: P::AtomicU32,
-    /// 1: it is dynamic.
+    /// 1 if the home is dynamic.
     follows: P::AtomicU32,
     /// CPU time of its items since it was last judged, in nanoseconds, by the node's number; counted while it is dynamic.
     cpu_time: Box<[P::AtomicU64]>,
@@ -39,7 +39,7 @@ pub(super) struct Change {
     counted: Option<u32>,
     /// The reason for its node, in words.
     pub(super) why: String,
-    /// Decides its moves, with the index of the home among the nodes of that moment.
+    /// Decides how it moves, with the home's index among the nodes at that time.
     pub(super) migration: Option<HomeMigration>,
 }
 
@@ -183,7 +183,7 @@ impl<P: Platform> Inside<P> {
 
     // ---- forks -------------------------------------------------------------------------------------------
 
-    /// In the child of a fork. What a thread that is gone was changing is forgotten; it may be half done.
+    /// In the child of a fork. Forgets what a vanished thread was changing, because the change may be half done.
     pub(super) fn after_fork_in_child(&self) {
         if self.change.is_locked() {
             let why = "it was being changed when the process was forked".to_owned();
@@ -204,7 +204,7 @@ pub(super) fn index_of(nodes: &Nodes, node: u32) -> Option<usize> {
     nodes.iter().position(|known| known.id == node as usize)
 }
 
-/// The clock, as `HomeMigration` needs it.
+/// The time in the form that `HomeMigration` needs.
 pub(super) fn since_start(now: Instant) -> core::time::Duration {
     core::time::Duration::from_nanos(now.as_nanos())
 }

@@ -25,13 +25,13 @@ pub(super) const SAMPLES: usize = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryPolicy {
-    /// The home of the item, even while the item runs elsewhere, while that node has free memory. For an item without a home: wherever
-    /// the program gets its memory anyway, which is mostly the node where the item runs.
+    /// The home of the item, even while the item runs elsewhere, while that node has free memory. For an item without a home: where the
+    /// program gets its memory without this policy, which is mostly the node where the item runs.
     #[default]
     Home = 0,
     /// All nodes in turn, page by page: for memory that items of all nodes use alike.
     Interleave = 1,
-    /// Wherever the program gets its memory anyway, whatever the home is.
+    /// Where the program gets its memory without this policy, whatever the home is.
     Untouched = 2,
 }
 
@@ -73,7 +73,7 @@ impl core::str::FromStr for MemoryPolicy {
     }
 }
 
-/// The node that can be a home and has most of a range's pages, and why, in words.
+/// The node that can be a home and has most of a range's pages, and the reason, in words.
 pub(crate) fn most_of<P: Platform>(
     nodes: &Nodes,
     start: usize,
@@ -188,7 +188,7 @@ impl<P: Platform> Inside<P> {
 /// What a worker's memory policy must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// What the program had before there were homes.
+    /// The policy that the program had before there were homes.
     Own,
     /// That node first.
     Node(u32),
@@ -205,7 +205,7 @@ pub(crate) struct WorkerMemory {
     has: Option<Wanted>,
     /// What the program had before there were homes; known from the first change on.
     own: Option<SystemPolicy>,
-    /// It is refused, or it is a policy that must not be touched.
+    /// The policy was refused, or the thread has one that must not be changed.
     off: bool,
 }
 

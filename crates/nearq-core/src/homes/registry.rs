@@ -5,7 +5,7 @@
 //!
 //! # What is on an item's path
 //! Only `used`, and behind it the single words of `map`. Until the first home is made on a machine of several nodes, no item, issuer or
-//! worker reads more than `used`, and issuers not even that: their pwqs tell them (`HOMED` in `pwq`).
+//! worker reads more than `used`, and issuers not even that: their pwqs tell them (`HOMED` in `pool_workqueue`).
 //!
 //! # Locks
 //! Each is taken for a few instructions by users' threads and the monitor, seldom by a worker, and none inside another, except `nodes` and
@@ -54,7 +54,7 @@ pub(crate) struct Homes<P: Platform> {
     /// 1 if several nodes may be used.
     several: P::AtomicU32,
     choice: P::AtomicU32,
-    /// 1: what an item with a home spawns is at home there.
+    /// 1 if what an item with a home spawns is at home there, too.
     inherits: P::AtomicU32,
     /// The memory policy of the program before there were homes.
     own: Mutex<OwnPolicy, P>,
@@ -135,7 +135,7 @@ impl<P: Platform> Homes<P> {
         self.used.load(Ordering::SeqCst) != 0
     }
 
-    /// There is a home: from now on the queues' pwqs make items look for theirs, if there are several nodes.
+    /// There is a home: from now on, if there are several nodes, the queues' pwqs make issuers look up the homes of items.
     pub(crate) fn begin_use(&self) {
         if self.used.load(Ordering::Relaxed) == 0 && self.has_several() {
             self.own_policy();
@@ -167,7 +167,7 @@ impl<P: Platform> Homes<P> {
         }
     }
 
-    /// A thread enters: it has these CPUs in place of those.
+    /// A thread enters: it gets these CPUs in place of those that it had.
     pub(crate) fn note_entered(&self, now: &CpuSet, before: &CpuSet) {
         self.entered.lock().push((now.clone(), before.clone()));
     }

@@ -111,7 +111,7 @@ fn memory_belongs_to_a_home_until_the_guard_is_dropped() {
     let block = vec![1_u64; 4096];
     let home = Home::near_in(&runtime, &[]);
     let registered = home.register_slice(&block);
-    // Some systems forbid to ask.
+    // Some systems forbid the query.
     if let Ok(residency) = Residency::of(home_bytes(&block)) {
         assert_eq!(home.inside().pages().pages, residency.pages);
     }

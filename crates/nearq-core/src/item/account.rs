@@ -1,9 +1,9 @@
 //! What an item knows of the layers above it: of its queue, and of the timer.
 //!
 //! # The queue: an address where items are counted, and an owner to notify
-//! An item stores its account, compares it, and hands it on, but does not read it. So nothing here knows of queues, pwqs and limits, which
-//! are above. The owner is called only in rare cases: a queueing was cancelled, the holder of an item's lock has a node to send, or an
-//! item's time has come. A pwq begins with its account, so the worker that executes an item finds the pwq without a call
+//! An item stores its account, compares it, and hands it on, but does not read it. So nothing here depends on queues, pwqs and limits,
+//! which are higher layers. The owner is called only in rare cases: a queueing was cancelled, the holder of an item's lock has a node to
+//! send, or an item's time has come. A pwq begins with its account, so the worker that executes an item finds the pwq without a call
 //! (`PoolWorkqueue::of`).
 //!
 //! An account is never freed before its owner. A thread that follows the pointer keeps the owner alive, because a queueing is counted
@@ -37,7 +37,7 @@ pub(crate) struct Account<P: Platform> {
 pub(crate) struct AccountRef<'a, P: Platform>(NonNull<Account<P>>, PhantomData<&'a Account<P>>);
 
 impl<P: Platform> AccountRef<'_, P> {
-    /// A borrow of that account; none if it is null.
+    /// A borrow of that account; `None` if it is null.
     ///
     /// # Safety
     /// The pointer is null, or that of a whole pwq, and the owner is kept alive while the borrow is used.
@@ -182,7 +182,7 @@ pub(crate) struct Later<P: Platform> {
 pub(crate) struct LaterTable<P: Platform> {
     /// Takes an item off the timer it is on.
     pub(crate) cancel: unsafe fn(this: *const Later<P>, guard: &ItemGuard<'_, P>),
-    /// The timer found the item locked: returns what the timer came to do, for after the lock has been given back.
+    /// The timer found the item locked: returns what the timer was about to do, for the time after the unlock.
     pub(crate) take_over:
         unsafe fn(this: *const Later<P>, guard: &ItemGuard<'_, P>) -> Option<Launch<P>>,
     /// Gives back the item's reference to the record.

@@ -57,7 +57,7 @@ impl<P: Platform> Batch<P> {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// Empties it, because its content is the parent's; in the child of a fork.
+    /// In the child of a fork: empties it, because its content is the parent's.
     pub(crate) fn after_fork_in_child(&self) {
         let (generation, ..) = unpack(self.word.load(Ordering::Relaxed));
         crate::base::forked::set(&self.word, pack(generation, 0, 0));
@@ -102,8 +102,9 @@ impl<P: Platform> Batch<P> {
         }
     }
 
-    /// Takes the younger half (at least one item) into `into`; returns how many. None if `owned` says that the batch belongs to another
-    /// pool by now: it is called after the batch has been read, so what is taken belongs to the pool it was requested for.
+    /// Takes the younger half (at least one item) into `into`; returns how many. Takes none if `owned` says that the batch belongs to
+    /// another pool by now. `owned` is called after the batch has been read, so what is taken belongs to the pool for which it was
+    /// requested.
     pub(crate) fn steal(&self, into: &mut List<P>, owned: impl FnOnce() -> bool) -> usize {
         // Acquire: pairs with the release in `fill`.
         let word = self.word.load(Ordering::Acquire);

@@ -149,9 +149,9 @@ impl<P: Platform> Pending<P> {
         self.start_slow()
     }
 
-    /// As [`start`](Self::start), for an item that is on no list and that nothing cancels here: a task that the calling thread ends itself. It
-    /// waits while another thread holds the item's lock, as one does that asks whether it must wait for the task. That holder cannot
-    /// be left the node: it would send it to the queue, which has refused it.
+    /// As [`start`](Self::start), for an item that is on no list and that nothing cancels here: a task that the calling thread ends itself.
+    /// It waits while another thread holds the item's lock, for example a thread that checks whether it must wait for the task. The node
+    /// cannot be left to that holder, which would send it to the queue that has refused it.
     pub(crate) fn start_here(self) -> Running<P> {
         let mut attempt = 0;
         loop {

@@ -139,7 +139,7 @@ impl<P: Platform> Item<P> {
     pub(crate) fn enable(&self) -> bool {
         loop {
             let word = self.current();
-            // Ignores the temporary one of a `cancel_sync`, which ends by itself.
+            // Does not count the temporary one of a `cancel_sync`, which ends by itself.
             let depth = disabled_for_long(word);
             assert!(depth != 0, "a work item is enabled more often than it was disabled");
             if self.change(word, word - DISABLED_ONCE) {
@@ -235,7 +235,7 @@ impl<P: Platform> Item<P> {
         guard.clear(PENDING | PROXIED);
         guard.count_dropped();
         if node.as_raw() != item.as_raw() {
-            // SAFETY: it stands in for the item, and was not sent.
+            // SAFETY: it is a proxy of the item, and was not sent.
             unsafe { crate::item::proxy::free(node) };
         }
         // SAFETY: the answer says so; then the caller does without its handle or hold.
@@ -293,7 +293,7 @@ impl<P: Platform> ItemGuard<'_, P> {
         let node: &Item<P> = match word & (PENDING | TIMED | PROXIED) {
             PENDING => self.item,
             word if word == PENDING | PROXIED => {
-                // SAFETY: the item is away, and we have its lock: so the node is alive.
+                // SAFETY: the item is `PROXIED`, and we have its lock: so the node is alive.
                 unsafe { &*crate::item::proxy::of(self.item.known_ext()).as_raw().as_ptr() }
             }
             _ => return Some(None),

@@ -32,7 +32,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::{EMPTY, Finished, Item, LOCKED, PENDING, REFERENCE, RUNNING, STALE, is_abandoned};
 use crate::base::executing::outside_item;
 
-/// More holds than there is memory for.
+/// More holds than memory could have.
 const TOO_MANY: u32 = u32::MAX / 2;
 
 /// Gives back what its owner has, even if a destructor panics.
@@ -103,7 +103,8 @@ impl<P: Platform> Item<P> {
         let this = unsafe { item.as_ref() };
         let mut word = this.state.load(Ordering::Relaxed);
         loop {
-            // A cancelled node may be all that is left. A lock's holder has a reference of its own, or leaves soon; it is not counted.
+            // A cancelled node may be all that is left. The holder of the lock has a reference of its own, or gives the lock back soon; so
+            // the lock is not counted.
             if word - REFERENCE < REFERENCE && word & (PENDING | RUNNING) == 0 {
                 return true;
             }
@@ -213,7 +214,7 @@ impl<P: Platform> Item<P> {
         outside_item::<P>(|| unsafe { (item.as_ref().table().free)(item) });
     }
 
-    /// Frees an item if the answer says so, or lets go of its last handle.
+    /// Frees an item if the answer says so, or gives its last handle back.
     ///
     /// # Safety
     /// If it must be freed, nothing holds it any more; if a handle is left, it is the caller's.

@@ -79,7 +79,7 @@ impl<P: Platform> Inbox<P> {
         list
     }
 
-    /// Empties it, because its content is the parent's; in the child of a fork.
+    /// In the child of a fork: empties it, because its content is the parent's.
     pub(crate) fn after_fork_in_child(&self) {
         crate::base::forked::set(&self.head, core::ptr::null_mut());
     }

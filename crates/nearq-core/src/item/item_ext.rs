@@ -1,4 +1,4 @@
-//! What few items need: made when an item is first waited for, delayed, or queued again after a cancel. Also the word of an item that
+//! What only few items need: made when an item is first waited for, delayed, or queued again after a cancel. Also the word of an item that
 //! points to it or, if there is none, holds the stamp of a sample (`observe`): most items have neither, and the header has no room for
 //! both.
 //!
@@ -28,7 +28,7 @@ use crate::item::Item;
 use crate::item::account::Later;
 use crate::item::stamp::Stamp;
 
-/// In the word: the rest is the handle of a home.
+/// Set in a word whose other bits are the handle of a home.
 const HOME: usize = 1 << 1;
 
 /// The word of an item that says what else belongs to it.
@@ -130,7 +130,7 @@ impl<P: Platform> Attachment<P> {
 
     // ---- the home ----------------------------------------------------------------------------------------
 
-    /// Gives the item a home for good. Called by the thread that made the item, before any other thread knows of it.
+    /// Gives the item a home for good. Called by the thread that made the item, before any other thread can reach it.
     pub(crate) fn give_home(&self, home: Home<P>) {
         let raw = home.into_raw().cast_mut().cast::<ItemExt<P>>();
         let word = raw.map_addr(|address| address | HOME);
@@ -191,7 +191,7 @@ impl<P: Platform> Attachment<P> {
     /// atomic on it is dropped, and the word of an item whose state has been dropped would have to come from memory.
     ///
     /// # Safety
-    /// Once, and the attachment is not used afterwards.
+    /// This is called once, and the attachment is not used afterwards.
     #[inline]
     pub(crate) unsafe fn free(&mut self) {
         let word = self.0.load(Ordering::Acquire);
@@ -217,12 +217,12 @@ impl<P: Platform> Attachment<P> {
 
 /// See the fields.
 pub(crate) struct ItemExt<P: Platform> {
-    /// What has ended while a thread waited (`guard`). Written under the item's lock.
+    /// The count of what has ended while a thread waited (`guard`). Written under the item's lock.
     pub(crate) ended: P::AtomicU64,
     /// Queueings that were cancelled behind the running execution while a thread waited: they count when that execution has ended. Under
     /// the item's lock.
     pub(crate) later: P::AtomicU64,
-    /// How many wait. Written under the item's lock.
+    /// The number of waiters. Written under the item's lock.
     pub(crate) waiting: P::AtomicU32,
     /// Notified when `ended` has grown.
     pub(crate) waiters: WaitQueue<P>,

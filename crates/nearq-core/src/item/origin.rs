@@ -1,7 +1,7 @@
-//! Where an item comes from and where it belongs, in one word.
+//! The CPU that queued an item and the item's home node, in one word.
 
-/// Where an item comes from and where it belongs: the CPU that queued it in the lower bits, one more than the number of its home node
-/// above. Linux has at most 8192 CPUs and 1024 nodes.
+/// An item's origin and home: the lower bits are the CPU that queued it, the bits above are one more than the number of its home node.
+/// Linux has at most 8192 CPUs and 1024 nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u32);
 

@@ -9,8 +9,8 @@
 //! | [`Abandoned`] | all of it: nothing else has the item | into [`free`](Abandoned::free) |
 //!
 //! The last three cannot be copied, and each step takes one and returns another. None of them does anything when it is dropped: a queueing
-//! that is forgotten would never run, so they are `must_use`. A bare pointer becomes one of them only through an `unsafe` function: where
-//! it comes off a list, or where an item is made.
+//! that is forgotten would never run, so they are `must_use`. A bare pointer becomes one of them only through an `unsafe` function: when it
+//! comes off a list, or when an item is made.
 
 use core::marker::PhantomData;
 use core::ops::Deref;

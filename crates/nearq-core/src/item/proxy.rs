@@ -1,4 +1,4 @@
-//! The node of an item whose own node is still on a list, for a queueing that was cancelled.
+//! The node of an item whose own node is still on a list because of a queueing that was cancelled.
 //!
 //! Lists have no way to take an item out of their middle (`item`), so a cancelled node stays there until a worker takes it off. If the item
 //! is queued again before that, it must go to the end of the list, or onto another one. So it is queued by a node that is allocated for
@@ -56,7 +56,7 @@ impl<P: Platform> Proxy<P> {
     }
 }
 
-/// The table of the item that a node on a list is for: its own, or that of the item for which it stands in.
+/// The table of the item that a node on a list is for: its own, or that of the item of which it is the proxy.
 ///
 /// # Safety
 /// The node is on a list and stays there during the call, and was not stale after it was put there.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemVtabl
     unsafe { proxy.as_ref().target.as_ref().table() }
 }
 
-/// The item for which a node stands in. The node keeps it alive.
+/// The item of which a node is the proxy. The node keeps it alive.
 ///
 /// # Safety
 /// The node was made by [`claim`] or [`take_off_timer`], and the caller has it.
@@ -102,7 +102,7 @@ pub(crate) unsafe fn free<P: Platform>(node: Pending<P>) {
     unsafe { target.as_ref() }.unhold();
 }
 
-/// Claims an item whose node is stale; returns the node to send. Nothing if it is not stale any more, or is claimed.
+/// Claims an item whose node is stale; returns the node to send. `None` if the node is not stale any more, or the item is claimed.
 pub(crate) fn claim<P: Platform>(target: ItemRef<'_, P>) -> Option<Pending<P>> {
     let ext = target.ext();
     let made = make(target);
@@ -163,7 +163,7 @@ fn make<P: Platform>(target: ItemRef<'_, P>) -> Pending<P> {
 /// The caller has the item's lock while the answer is used.
 pub(crate) unsafe fn of<P: Platform>(ext: &ItemExt<P>) -> ItemRef<'_, P> {
     let node = NonNull::new(ext.proxy.load(Ordering::Relaxed));
-    // SAFETY: an item that is away has a node, which is alive while the item is locked.
+    // SAFETY: an item that is `PROXIED` has a proxy, which is alive while the item is locked.
     unsafe { ItemRef::new(node.expect("an item that is away has a node")) }
 }
 
@@ -177,9 +177,9 @@ pub(crate) enum Arrived<P: Platform> {
     Again(Pending<P>),
 }
 
-/// A worker has taken the node off a list; `start` said that it stands in.
+/// A worker has taken the node off a list; `start` has found that it is a proxy.
 pub(crate) fn arrive<P: Platform>(node: Pending<P>) -> Arrived<P> {
-    // SAFETY: a node that is away, and came off a list, stands in.
+    // SAFETY: a node that is `PROXIED`, and came off a list, is a proxy.
     let item = unsafe { node.as_raw().cast::<Proxy<P>>().as_ref() }.target;
     // SAFETY: the node has a hold of it.
     let target = unsafe { item.as_ref() };
@@ -216,11 +216,11 @@ fn start_target<P: Platform>(guard: ItemGuard<'_, P>, node: Pending<P>) -> Arriv
             target.set_origin(origin);
             target.set_stamp(stamp);
             let to = word & !(PENDING | PROXIED | LOCKED) | RUNNING;
-            // No mark can be there: our node is the only one that could arrive, and nothing runs.
+            // No mark can be set: our node is the only one that could arrive, and nothing runs.
             if target.change(word, to) {
                 // SAFETY: RUNNING was set.
                 let running = unsafe { Running::from_raw(target.whole().as_raw()) };
-                // SAFETY: on no list, and the target is not away any more: nothing else holds the node. RUNNING keeps the target.
+                // SAFETY: on no list, and the target is not `PROXIED` any more: nothing else holds the node. RUNNING keeps the target.
                 unsafe { free(node) };
                 return Arrived::Started(running, account);
             }
@@ -232,7 +232,7 @@ fn start_target<P: Platform>(guard: ItemGuard<'_, P>, node: Pending<P>) -> Arriv
 /// not accounted yet.
 pub(crate) fn cancel<P: Platform>(guard: &ItemGuard<'_, P>) -> Option<(*const Account<P>, bool)> {
     let target = guard.item();
-    // SAFETY: the target is away, and we have its lock.
+    // SAFETY: the target is `PROXIED`, and we have its lock.
     let node = unsafe { of(target.ext()) };
     let account = node.accounted();
     if account.is_null() {

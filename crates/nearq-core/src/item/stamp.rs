@@ -8,10 +8,11 @@
 
 use nearq_platform::Instant;
 
-/// Where the weight begins in a stamp, of which one bit belongs to the item (`item_ext`). The bits below are nanoseconds: 9 years.
+/// The bit at which the weight begins in a stamp. One bit of the stamp belongs to the item (`item_ext`). The bits below are nanoseconds: 9
+/// years.
 const WEIGHT: u32 = 58;
 
-/// What a sample knows of its queueing.
+/// What a sample records of its queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(pub(crate) u64);
 

@@ -1,5 +1,5 @@
-//! The state word through every interleaving: one push per claim, one execution at a time, and what each thread sees. What the tests of
-//! other modules need from the model checker is here too.
+//! The state word through every interleaving: one push per claim, one execution at a time, and what each thread sees. This file also has
+//! what the tests of other modules need from the model checker.
 
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
@@ -64,7 +64,7 @@ pub(crate) fn spawn(main: impl FnOnce() + Send + 'static) -> <Loom as Threads>::
     Loom::spawn(ThreadSpec::default(), main).expect("the model starts threads")
 }
 
-/// The queueing of an item that no list has, as if the caller had claimed it.
+/// The queueing of an item that is on no list, as if the caller had claimed it.
 pub(crate) fn pending<P: Platform>(item: &Item<P>) -> Pending<P> {
     // SAFETY: tests have each of these items on one list at a time.
     unsafe { Pending::from_raw(core::ptr::NonNull::from(item)) }
@@ -86,7 +86,7 @@ pub(crate) fn execute(item: Pending<Loom>, push: impl FnOnce(Pending<Loom>)) {
     }
 }
 
-/// Takes one node off a pool, if there is one, and does with it what a worker does.
+/// Takes one node off a pool, if there is one, and handles it as a worker does.
 pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     if pool.take(worker, 1) == 0 {
         return false;
@@ -136,7 +136,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     true
 }
 
-/// Whether `part` aborts the process: it runs in a process of its own, in the test of that name, which calls this.
+/// Whether `part` aborts the process: `part` runs in a process of its own, in the test of that name, which calls this function.
 pub(crate) fn aborts(test: &str, part: impl FnOnce()) {
     const CHILD: &str = "NEARQ_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
@@ -182,7 +182,7 @@ impl TestList {
         }
     }
 
-    /// Runs until nothing is left; when no other thread exists any more.
+    /// Runs until nothing is left. Called when no other thread exists any more.
     fn run_out(&self) {
         while !self.inbox.is_empty() {
             self.run();
@@ -332,7 +332,7 @@ fn requeueing_from_inside_and_from_outside_at_once() {
     });
 }
 
-/// Reports when it is dropped, and that it is dropped once.
+/// Records that it is dropped, and checks that this happens once.
 pub(crate) struct Tail(pub(crate) Arc<AtomicU32>);
 
 impl Drop for Tail {
@@ -492,7 +492,7 @@ fn a_list_keeps_the_order() {
     let popped: Vec<_> = core::iter::from_fn(|| list.pop_front()).map(Pending::into_raw).collect();
     assert_eq!(popped, pointers);
     assert!(list.is_empty());
-    // Empty again: the end is where the beginning is.
+    // The list is empty again: its end is at its beginning.
     list.push_back(node(4));
     assert_eq!(list.pop_front().map(Pending::into_raw), Some(pointers[4]));
 }

@@ -9,10 +9,10 @@ use crate::item::{Item, ItemVtable};
 /// The most nodes that are examined in one place: some 10 us.
 pub(crate) const MOST: usize = 512;
 
-/// What is known of a node on a list.
+/// What is recorded of a node on a list.
 pub(crate) struct Seen<P: Platform> {
     pub(crate) table: &'static ItemVtable<P>,
-    /// Compared, never followed: it may be gone.
+    /// The pointer is compared, never followed: what it points to may be gone.
     pub(crate) account: *const Account<P>,
     pub(crate) stamp: Stamp,
 }
@@ -52,7 +52,7 @@ impl<P: Platform> WaitSnapshot<P> {
         }
     }
 
-    /// Whether there were more than are noted.
+    /// Whether there were more nodes than were noted.
     pub(crate) fn is_full(&self) -> bool {
         self.more
     }

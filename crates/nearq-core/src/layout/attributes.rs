@@ -119,7 +119,7 @@ impl Attributes {
         Bounds { max_active: self.max_active, min_active: self.min_active }
     }
 
-    /// With a limit that a queue of that kind can have, if `now` is what it has. `asked` is whether `min_active` was asked for.
+    /// With a limit that a queue of that kind can have; `now` is its current limit. `asked` says whether `min_active` was requested.
     pub(crate) fn with_limit(
         mut self,
         kind: QueueKind,
@@ -149,14 +149,14 @@ impl Attributes {
 /// What two pools must have in common to be the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PoolKey {
-    /// Whether it is for one CPU, for per-CPU queues: its workers come back to that CPU whenever they can.
+    /// Whether it is the pool of one CPU, for per-CPU queues: its workers come back to that CPU whenever they can.
     pub(crate) bound: bool,
     pub(crate) priority: Priority,
     pub(crate) strict: bool,
     pub(crate) helping: bool,
-    /// Where its workers belong.
+    /// The CPUs to which its workers belong.
     pub(crate) pod: CpuSet,
-    /// Where they may go; for strict pools this is the pod, so that queues with different masks share the pool.
+    /// The CPUs to which they may go; for strict pools this is the pod, so that queues with different masks share the pool.
     pub(crate) allowed: CpuSet,
 }
 
@@ -222,7 +222,7 @@ pub(crate) struct MachineConfig {
     pub(crate) limits: Limits,
     pub(crate) default_affinity_scope: AffinityScope,
     pub(crate) shard_size: usize,
-    /// Off switches affinity off for every queue.
+    /// If false, affinity is off for every queue.
     pub(crate) affinity: bool,
     /// The CPUs that queues may use; all that the process may use if not set.
     pub(crate) mask: Option<CpuSet>,
@@ -297,8 +297,8 @@ impl MachineConfig {
         }
     }
 
-    /// A pool for each CPU, including those that are offline or that the process may not use: items for them run somewhere else, and on
-    /// their CPU again as soon as that can be used.
+    /// A pool for each CPU, including those that are offline or that the process may not use. Items for such a CPU run elsewhere, and on
+    /// their CPU again as soon as it can be used.
     fn per_cpu(&self, attributes: &Attributes) -> Layout {
         let possible = self.topology.possible();
         let mut by_cpu = vec![0; possible.last().map_or(1, |last| last + 1)];
@@ -371,7 +371,7 @@ impl Layout {
 
     /// How many items a domain may have active.
     pub(crate) fn limit(&self, domain: Domain, bounds: Bounds) -> usize {
-        // The others have the whole number, however many CPUs they have.
+        // The other domains have the whole number, however many CPUs they have.
         let here = if matches!(domain, Domain::Node(_)) { self.cpus_of(domain).len() } else { 0 };
         domain.share(here, self.effective.len(), bounds)
     }
@@ -485,7 +485,7 @@ mod tests {
         let whole =
             Attributes { affinity_scope: Some(AffinityScope::System), ..Attributes::default() };
         assert_eq!(here.layout(QueueKind::Unbound, &whole).domains, [Domain::Across]);
-        // If nothing of a pod may be used, it stands for all, on both nodes.
+        // If no CPU of a pod may be used, the pod stands for all CPUs, on both nodes.
         let part = Attributes { cpumask: Some("1-5".parse().unwrap()), ..Attributes::default() };
         let layout = here.layout(QueueKind::Unbound, &part);
         assert_eq!(pods(&layout), ["1", "2-3", "4-5", "1-5"]);

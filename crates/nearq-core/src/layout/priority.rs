@@ -13,7 +13,7 @@
 //! thread that makes a pool adds to it, then favours the monitor's thread if there is one; the monitor's thread stores its handle, then
 //! reads the maximum. The lock of that handle orders the two: one of them sees the other.
 //!
-//! Nothing here waits: words are read, written and compared.
+//! No function here waits: words are only read, written and compared.
 
 use core::time::Duration;
 
@@ -112,7 +112,7 @@ const IN_A_WORD: u64 = 10;
 const BITS: u64 = 6;
 const MASK: u64 = (1 << BITS) - 1;
 
-/// What a runtime knows of priorities.
+/// What a runtime records of priorities.
 pub(crate) struct Priorities<P: Platform> {
     /// The priority of the caller that made the runtime.
     ordinary: Scheduling,
@@ -175,15 +175,15 @@ impl<P: Platform> Priorities<P> {
         }
     }
 
-    /// The nice value that workers of that priority have; before there is any, the one that the caller could get.
+    /// The nice value that workers of that priority have; before there is such a worker, the value that the caller could get.
     pub(crate) fn effective_nice(&self, priority: &Priority) -> i32 {
         let wanted = self.scheduling(priority).nice;
         self.reached(wanted).unwrap_or_else(|| P::attainable_nice(wanted))
     }
 }
 
-/// Ensures that the caller, which has requested `wanted`, has that or the nearest that is allowed, and warns once about what was refused.
-/// Returns the caller's nice value; none if it is not known.
+/// Ensures that the caller, which has requested `wanted`, has that nice value or the nearest that is allowed, and warns once about what was
+/// refused. Returns the caller's nice value; none if it is not known.
 pub(crate) fn take<P: Platform>(wanted: Scheduling) -> Option<i32> {
     let me = P::current_thread();
     let has = P::scheduling(me).ok()?;

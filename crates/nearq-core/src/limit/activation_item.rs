@@ -1,7 +1,8 @@
 //! The item by which a domain asks a worker to check its limit: only workers activate what is held back.
 //!
-//! It belongs to no pwq and is not counted. A domain has one; while it is pending, further requests are merged with it. It goes to a pool
-//! of the domain that has a worker to spare, and there it comes before all else: what it admits may be for CPUs that are idle.
+//! The item belongs to no pwq and is not counted. A domain has one such item; while it is pending, further requests are merged with it. It
+//! goes to a pool of the domain that has a free worker, and comes before all other items there, because what it admits may be for CPUs that
+//! are idle.
 
 use core::ptr::NonNull;
 
@@ -52,7 +53,7 @@ impl<P: Platform> ActivationItem<P> {
         }
     }
 
-    /// Whether that node is this item.
+    /// Whether the node is this item.
     pub(crate) fn is(&self, item: &Item<P>) -> bool {
         core::ptr::eq(item, &raw const self.item)
     }
@@ -62,7 +63,7 @@ impl<P: Platform> ActivationItem<P> {
         self.item.is_pending() || self.item.is_running()
     }
 
-    /// Resets it to not being on its way. In the child of a fork.
+    /// In the child of a fork: resets it, so that it is not queued.
     pub(crate) fn after_fork_in_child(&self) {
         self.item.reset_after_fork_in_child();
     }

@@ -94,8 +94,8 @@ impl<P: Platform> Credits<P> {
         self.word.fetch_sub(ONE_ENTERED, Ordering::SeqCst);
     }
 
-    /// As [`enter`](Self::enter), with more credits that were requested at `asked`. False if these have been revoked since, or are too
-    /// many: then they are not added.
+    /// As [`enter`](Self::enter), with more credits that were requested at `asked`. False if these have been revoked since, or are too many
+    /// to fit: then they are not added.
     pub(crate) fn enter_with(&self, more: u32, asked: Version) -> bool {
         let added = self.update(|word| {
             let fits = version(word) == asked && credits(word) + more <= MOST;
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn nothing_flows_over_into_its_neighbour() {
         let all = Credits::<Linux>::new();
-        // The last version, and the last but one item.
+        // The last version, and the last item but one.
         all.word.store(!u64::from(MOST) - ONE_ENTERED, Ordering::SeqCst);
         assert!(all.enter_with(MOST, all.version()));
         assert_eq!((all.count(), all.entered()), (MOST, u32::MAX));

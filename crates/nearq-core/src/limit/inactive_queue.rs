@@ -44,7 +44,7 @@ struct OfPool<P: Platform> {
 }
 
 struct OfPwq<P: Platform> {
-    /// As last read.
+    /// The age, as last read.
     age: u64,
     pwq: *const PoolWorkqueue<P>,
     list: List<P>,
@@ -76,7 +76,7 @@ impl<P: Platform> InactiveQueue<P> {
         self.items += self.pools.iter_mut().map(OfPool::collect).sum::<usize>();
     }
 
-    /// Adds the pwqs that are new, and drops those that are retired.
+    /// Adds new pwqs, and drops retired ones.
     fn learn(&mut self, node_active: &NodeActive<P>) {
         let line = node_active.line();
         let retired = node_active.first_retired();
@@ -104,7 +104,7 @@ impl<P: Platform> InactiveQueue<P> {
         }
     }
 
-    /// Drops pwqs to which nothing comes any more. Everything comes to the `line` of an ordered queue.
+    /// Drops the pwqs that receive no more items. In an ordered queue, the `line` receives all items.
     fn forget_retired(&mut self, line: Option<&PoolWorkqueue<P>>) {
         let line = line.map_or(core::ptr::null(), core::ptr::from_ref);
         for pool in &mut self.pools {
@@ -115,7 +115,7 @@ impl<P: Platform> InactiveQueue<P> {
         self.pools.retain(|pool| !pool.pwqs.is_empty());
     }
 
-    /// What was collected and is still there.
+    /// The number of items that were collected and are still here.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = *const Item<P>> {
         self.pools.iter().flat_map(|pool| pool.pwqs.iter().flat_map(|pwq| pwq.list.nodes()))
     }
@@ -142,7 +142,7 @@ impl<P: Platform> InactiveQueue<P> {
         self.next = (place.pool + self.pools.len() - 1) % self.pools.len();
     }
 
-    /// Takes what was cancelled.
+    /// Takes out the items that were cancelled.
     pub(crate) fn take_stale(&mut self) -> List<P> {
         let mut stale = List::new();
         for of in self.pools.iter_mut().flat_map(|pool| &mut pool.pwqs) {

@@ -1,7 +1,7 @@
 //! The limit of one domain of a queue: how many of its items may be on pools or running at once.
 //!
-//! A queue has one domain for each node or CPU, or a single one (`domain`); nothing here knows of the others. Each pwq belongs to one
-//! domain for good, and neither is freed before the queue.
+//! A queue has one domain for each node or CPU, or a single one (`domain`); nothing here depends on the other domains. Each pwq belongs to
+//! one domain for good, and neither is freed before the queue.
 //!
 //! # The counters
 //! * `admitted`: items ever admitted, and those that may be: the credits of the pwqs (`credits`). Written by the activator, and by issuers
@@ -99,9 +99,9 @@ const MANY_STALE: u64 = 64;
 /// The result of queueing an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// It may run.
+    /// The item may run.
     LetIn,
-    /// It waits because of the limit, or behind others that do.
+    /// The item waits because of the limit, or behind others that do.
     HeldBack,
     /// The queue drains.
     Refused,
@@ -136,9 +136,9 @@ pub(crate) struct NodeActive<P: Platform> {
     freezers: P::AtomicU32,
     /// Counts how often the domain was found still while a thread waited for that; the waiters sleep on it.
     stilled: P::AtomicU32,
-    /// Items that have a place and wait for one that is held back here (`waiting`).
+    /// Items that have a place, and wait for an item that is held back here (`waiting`).
     waiting: P::AtomicU32,
-    /// The CPUs whose items come here: that many may ask at once.
+    /// The number of CPUs whose items are counted here: that many issuers may request credits at once.
     askers: P::AtomicU32,
     /// The pwqs, newest first; never shortened.
     first_pwq: P::AtomicPtr<PoolWorkqueue<P>>,
@@ -218,7 +218,7 @@ impl<P: Platform> NodeActive<P> {
         let pwq = self.main_pwq.load(Ordering::Acquire);
         // SAFETY: null, or a pwq, which lives as long as the queue.
         let Some(main) = (unsafe { pwq.as_ref() }) else { return };
-        // If as many are awake as may be, all may be in long items.
+        // If as many workers are awake as may be, all of them may be in long items.
         let free = || self.pwqs().find(|pwq| !pwq.pool.is_full());
         let pwq = if main.pool.is_full() { free().unwrap_or(main) } else { main };
         self.activation_item.send(&pwq.pool);
@@ -235,7 +235,7 @@ impl<P: Platform> NodeActive<P> {
         if pwq.is_retired() {
             return Entry::Elsewhere;
         }
-        // As many as may ask at once: what they add before they see that it is too much must not exceed the limit.
+        // The number of issuers that may ask at once: what they add before they see that it is too much must not exceed the limit.
         let askers = u64::from(self.askers.load(Ordering::Relaxed)).max(self.pwqs().count() as u64);
         let mut withdrawn = false;
         loop {
@@ -255,7 +255,7 @@ impl<P: Platform> NodeActive<P> {
                     continue;
                 }
             }
-            // Never so many for one pwq that the others find nothing: with a low limit there are no credits.
+            // One pwq never gets so many that the others find nothing: with a low limit there are no credits.
             let more = ((top - admitted) / (2 * askers)).clamp(1, MOST_CREDITS);
             // Added, not compared: on a large machine nearly all issuers would lose the race. The excess goes back; until then it only
             // makes `admitted` too high. SeqCst: `is_empty` reads it after the completions.
@@ -324,8 +324,8 @@ impl<P: Platform> NodeActive<P> {
 
     /// Admits an item past those that are held back, if the limit is a high one and less than half of it is used.
     ///
-    /// The activator can activate only one item after the other. While items come faster than that, some are always held back, and the
-    /// ceiling would stay closed for ever although there is room for all.
+    /// The activator can activate only one item after the other. While items are queued faster than that, some are always held back, and
+    /// the ceiling would stay closed for ever although the limit has room for all.
     fn admit_past(&self, pwq: &PoolWorkqueue<P>) -> bool {
         let limit = self.limit();
         if limit < HIGH_LIMIT {
@@ -393,8 +393,8 @@ impl<P: Platform> NodeActive<P> {
         outcome.map_or_else(ceiling, |_| possible)
     }
 
-    /// Holds an item back. If it is not held back after all, nothing has happened, and the caller gets it back: it is refused, or must be
-    /// sent elsewhere. An item that is already the queue's `own` is refused by a shutdown only.
+    /// Holds an item back. If it is not held back after all, nothing has happened, and the item is returned to the caller: it is refused,
+    /// or must be sent elsewhere. An item that is already the queue's `own` is refused by a shutdown only.
     #[cold]
     pub(crate) fn hold_back(
         &self,
@@ -481,8 +481,8 @@ impl<P: Platform> NodeActive<P> {
         self.kick();
     }
 
-    /// The caller's item has a place and waits for one that is held back. False if all that have a place do so: nothing would ever start
-    /// then, so it must not wait. A frozen queue is judged by the limit that it will have: another thread may thaw it.
+    /// The caller's item has a place and waits for one that is held back. False if all items that have a place do so: then nothing would
+    /// ever start, so the caller must not wait. A frozen queue is judged by the limit that it will have: another thread may thaw it.
     pub(crate) fn begin_waiting(&self) -> bool {
         // SeqCst: of several that come at once, the last one sees the others.
         let others = self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -521,7 +521,8 @@ impl<P: Platform> NodeActive<P> {
         self.activation_item.after_fork_in_child();
     }
 
-    /// As [`begin_drain`](Self::begin_drain), for ever; and a thread that admitted an item by what it saw before finds that overruled.
+    /// As [`begin_drain`](Self::begin_drain), for ever; a thread that admitted an item because of what it saw before finds out, and takes
+    /// the admission back.
     pub(crate) fn shut(&self) {
         self.drainers.fetch_add(1, Ordering::SeqCst);
         self.close_anew();

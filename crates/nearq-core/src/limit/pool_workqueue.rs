@@ -1,4 +1,4 @@
-//! A pool workqueue (pwq): one workqueue on one pool. Where an item is counted.
+//! A pool workqueue (pwq): one workqueue on one pool. An item is counted on a pwq.
 //!
 //! A queue's pwqs are never freed before the queue: an issuer that read the old table a moment ago may still use one of them. A change of
 //! attributes that comes back to an earlier pool finds its pwq again. If a queue has had many, those on which nothing is left are retired:
@@ -52,9 +52,9 @@ pub(crate) const DRAINING: u32 = 1 << 1;
 
 /// The pwq accepts items.
 const SERVES: u32 = 0;
-/// It accepts none while the thread that retires it checks whether something is left.
+/// The pwq accepts no items while the thread that retires it checks whether something is left.
 const RETIRES: u32 = 1;
-/// It is retired.
+/// The pwq is retired.
 const GONE: u32 = 2;
 
 /// Items run on the CPU that queued them, if a worker can run there.
@@ -84,7 +84,7 @@ pub(crate) struct PoolWorkqueue<P: Platform> {
     pub(crate) set: usize,
     /// When its set came into use, for the order among the pwqs of one pool.
     age: P::AtomicU64,
-    /// Why a thread may wait for the pwq to be drained; 0 if none does. Read after each item.
+    /// The reasons for which a thread may wait for the pwq to be drained; 0 if there is none. Read after each item.
     watched: P::AtomicU32,
     /// Whether it accepts items: [`SERVES`], [`RETIRES`] or [`GONE`].
     retired: P::AtomicU32,
@@ -160,14 +160,14 @@ impl<P: Platform> PoolWorkqueue<P> {
     /// The account of the pwq's items.
     #[inline(always)]
     pub(crate) fn account(&self) -> *const Account<P> {
-        // Of the whole pwq, so that `of` recovers it.
+        // The pointer is that of the whole pwq, so that `of` recovers it.
         core::ptr::from_ref(self).cast()
     }
 
     /// As [`account`](Self::account), for code that has the pwq.
     #[inline(always)]
     fn lent(&self) -> AccountRef<'_, P> {
-        // SAFETY: of the whole pwq; a thread that has the pwq keeps the owner.
+        // SAFETY: the pointer is that of the whole pwq; a thread that has the pwq keeps the owner alive.
         unsafe { AccountRef::new(self.account()) }.expect("a reference is not null")
     }
 
@@ -183,7 +183,7 @@ impl<P: Platform> PoolWorkqueue<P> {
         account.cast()
     }
 
-    /// The address of the queue that the pwq belongs to (`queue/pwqs`).
+    /// The address of the queue that the pwq belongs to (`queue/owner`).
     #[inline]
     pub(crate) fn owner_address(&self) -> *const () {
         self.account.owner_address()
@@ -389,7 +389,7 @@ impl<P: Platform> PoolWorkqueue<P> {
         P::model_fence();
     }
 
-    /// No thread waits for that reason any more.
+    /// From now on, no thread waits for that reason.
     pub(crate) fn unwatch(&self, why: u32) {
         self.watched.fetch_and(!why, Ordering::SeqCst);
     }
@@ -465,7 +465,7 @@ impl<P: Platform> PoolWorkqueue<P> {
         self.credits.after_fork_in_child(self.ended());
         self.inactive.after_fork_in_child();
         crate::base::forked::set(&*self.held, 0);
-        // A pwq that is `PAST` stays so: its set is not in use.
+        // A pwq that is `PAST` keeps that mark: its set is not in use.
         let past = self.watched.load(Ordering::Relaxed) & PAST;
         crate::base::forked::set(&self.watched, past | if shut { DRAINING } else { 0 });
     }

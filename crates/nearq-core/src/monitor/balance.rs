@@ -3,8 +3,8 @@
 //! A worker that sleeps inside its item keeps its place of the concurrency limit and still counts as awake in its pool, because nothing
 //! tells the runtime. So the monitor adds as many places (`ConcurrencyLimit::set_extra`) and raises `max_running` (`Pool::set_max_running`)
 //! as workers *are away*: asleep or, in the pool of one CPU, hogging it. Then a worker is called, and that is all: nothing is undone when
-//! the sleeper comes back. It goes on with its work, and most often another one has fallen asleep meanwhile. So if items sleep all the
-//! time, there soon are as many workers awake or asleep as needed, and nothing has to be detected any more.
+//! the sleeper comes back. The sleeper goes on with its work, and most often another worker has fallen asleep meanwhile. So if items sleep
+//! all the time, there soon are as many workers awake or asleep as needed, and nothing has to be detected any more.
 //!
 //! Places are taken away, and `max_running` is lowered, if at two checks in a row more workers could run than there are CPUs: half of the
 //! excess that both saw. Then that many workers leave at the ends of their batches, if there still are too many (`Context::leave_if_over`).
@@ -12,19 +12,19 @@
 //!
 //! # Progress
 //! Progress does not depend on any of this. A pool with waiting work that has started nothing for [`STUCK`] gets a place, one more in
-//! `max_running`, and a call, whatever the states say. If the workers do use their CPUs, each further one doubles the time until the next,
-//! up to [`PATIENCE`].
+//! `max_running`, and a call, whatever the states say. If the workers do use their CPUs, each further worker doubles the time until the
+//! next one, up to [`PATIENCE`].
 //!
-//! It gets them in addition to those that are taken, not to those that are allowed: more workers may hold places than there are by now,
-//! because the excess is taken away while they run on. And nothing is taken away from the pool or its concurrency limit before the pool has
-//! started something with what it got.
+//! The pool gets them in addition to the places that are taken, not to those that are allowed: workers may hold more places than there are
+//! by now, because the excess is taken away while these workers go on. And nothing is taken away from the pool or its concurrency limit
+//! before the pool has started something with what it got.
 //!
 //! That time is the sum of the times between checks, each counted as [`LONGEST_STEP`] at most: whatever keeps the monitor from checking
 //! keeps the workers from running as well. If a check finds as many workers of the concurrency limit running, or ready to, as there are
 //! CPUs, the pool waits for its turn: other programs have the CPUs, and one more thread would only be one more that waits. Then it takes
 //! [`STUCK`] without such a check, or [`TURN`] in all, because a state may be misread.
 //!
-//! Belongs to the monitor's thread, like everything that it remembers.
+//! Belongs to the monitor's thread, like everything that the monitor remembers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -53,13 +53,13 @@ const SURPLUS: u32 = 2;
 /// What workers are doing, counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Those that have a place.
+    /// Workers that have a place.
     placed: u32,
-    /// Those of them that do not use it: asleep, or hogs.
+    /// Of these, the workers that do not use their place: asleep, or hogs.
     away: u32,
-    /// Those of them that are known to run, or that only other running threads keep from it.
+    /// Of these, the workers that are known to run, or that would run if other threads did not have their CPUs.
     ready: u32,
-    /// Those of them whose state the system does not report.
+    /// Of these, the workers whose state the system does not report.
     unreported: u32,
 }
 
@@ -68,12 +68,12 @@ impl Counts {
         self.placed - self.away
     }
 
-    /// How many there are beyond `cpus`, although none of them may be asleep.
+    /// The number of workers beyond `cpus`, not counting any that may be asleep.
     fn beyond(self, cpus: u32) -> u32 {
         (self.runnable() - self.unreported).saturating_sub(cpus)
     }
 
-    /// Those that do not use their places, or may not be using them.
+    /// Workers that do not use their places, or may not be using them.
     fn maybe_away(self) -> u32 {
         self.away + self.unreported
     }
@@ -85,7 +85,7 @@ struct OfPool {
     counts: Counts,
     surplus: Surplus,
     progress: Option<Progress>,
-    /// If items with homes wait.
+    /// What the monitor remembers if items with homes wait.
     noted: Option<Noted>,
 }
 
@@ -94,12 +94,12 @@ struct OfPool {
 struct Progress {
     signature: u64,
     waited: Duration,
-    /// Since a check found the concurrency limit full of running workers.
+    /// The time since a check found the concurrency limit full of running workers.
     doubted: Duration,
-    /// CPU time of the pool's workers, and when that was read: at the second check, because most often there is none.
+    /// CPU time of the pool's workers, and when that was read: at the second check, because most often there is no second check.
     used: Option<(Instant, Duration)>,
     patience: Duration,
-    /// Whether it has got a place, and one more in `max_running`, since.
+    /// Whether the pool has since got a place, and one more in `max_running`.
     given: bool,
     /// Whether that has lasted for [`STUCK`].
     stuck: bool,
@@ -112,9 +112,9 @@ struct OfLimit<P: Platform> {
     surplus: Surplus,
     /// Whether work waits at one of its pools.
     waiting: bool,
-    /// Whether it is unknown for one of them whether too many workers run.
+    /// Whether one of its pools may have too many running workers, and that is not known.
     unknown: bool,
-    /// Whether one of them has got a place to ensure progress, and has started nothing since.
+    /// Whether one of its pools has got a place to ensure progress, and has started nothing since.
     given: bool,
 }
 
@@ -234,7 +234,8 @@ impl<P: Platform> Balance<P> {
                 worker.count(Counted::Hogged);
                 inner.count_hog(worker.function(), limit);
             }
-            // It is still in the same item; what is behind that item waits for it, unless another worker has nothing else to do.
+            // The worker is still in the same item. What is behind that item in its batch waits, unless another worker has nothing else to
+            // do.
             if now.saturating_since(seen.since) >= STUCK
                 && seen.item == worker.batch.signature()
                 && worker.batch.len() != 0
@@ -286,7 +287,7 @@ impl<P: Platform> Balance<P> {
 struct Surplus {
     /// Checks in a row with an excess.
     checks: u32,
-    /// The least of those.
+    /// The smallest of these excesses.
     least: u32,
 }
 

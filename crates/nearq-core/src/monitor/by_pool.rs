@@ -18,7 +18,7 @@ impl<T: Default> ByPool<T> {
         ByPool { ids: Vec::new(), values: Vec::new() }
     }
 
-    /// Gives each of these pools, which are in the order of their numbers, its value: its previous one, or a new one.
+    /// Gives each of these pools its value: its previous one, or a new one. The pools are in the order of their numbers.
     pub(crate) fn align<P: Platform>(&mut self, pools: &[Arc<Pool<P>>]) -> &mut [T] {
         let ids = pools.iter().map(|pool| pool.id);
         if !ids.clone().eq(self.ids.iter().copied()) {
@@ -40,7 +40,7 @@ impl<T: Default> ByPool<T> {
     }
 }
 
-/// Where the pool is among these, which are in the order of their numbers.
+/// The index of the pool among these pools, which are in the order of their numbers.
 pub(crate) fn place_of<P: Platform>(pools: &[Arc<Pool<P>>], pool: &Pool<P>) -> Option<usize> {
     pools.binary_search_by_key(&pool.id, |other| other.id).ok()
 }

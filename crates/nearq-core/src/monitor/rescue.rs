@@ -25,7 +25,7 @@ pub(crate) fn attend<P: Platform>(inner: &Inner<P>, pools: &[Arc<Pool<P>>], now:
         }
         any = true;
         if pool.spawn_failure.is_due(pool.signature(), now) && !call(inner, pool) {
-            // Nothing that could be rescued waits now; something may come that can be.
+            // Nothing that could be rescued waits now, but something may come.
             pool.spawn_failure.begin_anew();
         }
     }
@@ -59,7 +59,7 @@ fn waiting_pwq<'a, P: Platform>(
         .filter(here)
         .find(|pwq| pwq.has_waiting())
         .or_else(|| kicked().then(|| queue.pwqs().find(here)).flatten())
-        // A helper of this pool may have it.
+        // A helper of this pool may have the item.
         .or_else(|| {
             let helped =
                 |pwq: &&PoolWorkqueue<P>| pwq.pool.may_be_helped_by(&pool.key) && pwq.has_waiting();

@@ -1,13 +1,13 @@
 //! Work that waits and does not get started: what is reported, and to whom.
 //!
 //! A pool has *stalled* if work waits and nothing has been started for a period (30 s by default). That need not be a fault: items may be
-//! long, or many. Most often it is one: items that wait for each other, a lock that is never given back, a limit on threads. Nothing else
-//! would report it, so the monitor does, once a period for as long as it lasts.
+//! long, or many. Most often it is a fault: items that wait for each other, a lock that is never given back, a limit on threads. Nothing
+//! else would report it, so the monitor does, once a period for as long as it lasts.
 //!
 //! It checks a hundred times in a period while work waits, and knows what it has seen when it checked the workers (`watch`). An item's
 //! running time is counted from when the monitor first saw it, so the item may have run for longer than reported. When a stall is reported,
-//! the monitor asks the system for what it does not know of a thread (workers that have declared that they block are not watched), and for
-//! where threads sleep: that takes some 10 us a thread.
+//! the monitor asks the system what it does not know about a thread (workers that have declared that they block are not watched), and where
+//! threads sleep. That takes some 10 us for each thread.
 //!
 //! Belongs to the monitor's thread. The callback is foreign code that runs there: its panic goes no further. If it forks, the monitor's
 //! thread in the child ends as soon as it returns.
@@ -29,7 +29,7 @@ use crate::runtime::report::{Activity, BusyWorker, MOST_SHOWN, PoolThreads, Stal
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
 /// The number of checks in a period.
 const CHECKS: u32 = 100;
-/// The most workers that a report names: it is read by people, and each costs the monitor some 10 us.
+/// The most workers that a report names: reports are read by people, and each worker costs the monitor some 10 us.
 const MOST_NAMED: usize = 64;
 /// Reported instead of a function's name for a worker that is in its start hook.
 const START_HOOK: &str = "the hook on_worker_start";
@@ -120,7 +120,7 @@ fn report<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
     let is_received = report_to_subscriber(stall);
     match &inner.config.on_stall {
         Some(callback) => drop(contain(|| callback(stall))),
-        // There is no other way to learn of it.
+        // Without this warning, the stall would not be reported at all.
         None if !is_received => P::warn(&stall.to_string()),
         None => {}
     }
@@ -135,7 +135,7 @@ fn describe<P: Platform>(
     now: Instant,
 ) -> Stall {
     let of_pool = inner.services.workers.iter().filter(|worker| {
-        // The queue's rescuer as well, while it is there.
+        // The queue's rescuer is included while it is at the pool.
         worker.is_alive() && core::ptr::eq(worker.pool(), Arc::as_ptr(pool))
     });
     let (mut idle, mut busy, mut more_busy) = (0, Vec::new(), 0);

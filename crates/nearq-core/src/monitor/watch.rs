@@ -32,9 +32,9 @@ use crate::pool::worker::{Worker, WorkerSlab};
 const CLOCKS: usize = 64;
 /// The most workers whose state is asked for in one check: 30 to 40 us.
 const STATES: usize = 8;
-/// How many of these questions go to workers that were asleep before, if there are others.
+/// How many of these queries are for workers that were asleep before, if there are other workers.
 const SLEEPERS: usize = 2;
-/// What is not needed soon is checked in one check of this many.
+/// A state that is not needed soon is read in one check out of this many.
 const SELDOM: u32 = 4;
 
 /// What a worker that has a place was doing when it was last checked.
@@ -92,7 +92,7 @@ struct Load {
 }
 
 impl Load {
-    /// Whether hardly anything of that many CPUs was left.
+    /// Whether that many CPUs were used almost completely.
     fn fills(self, cpus: u32) -> bool {
         self.used != 0 && self.used * 8 >= u64::from(cpus) * 1024 * 7
     }
@@ -103,7 +103,7 @@ impl<P: Platform> Watcher<P> {
         Watcher { workers: Vec::new(), next: 0, samples: 0, loads: Vec::new(), busy: Vec::new() }
     }
 
-    /// What is known of the worker, if it has a place.
+    /// What is recorded of the worker, if it has a place.
     pub(crate) fn seen(&self, worker: &Worker<P>) -> Option<&Seen<P>> {
         self.workers.get(worker.index as usize)?.as_ref()
     }
@@ -149,13 +149,13 @@ impl<P: Platform> Watcher<P> {
         }
         fresh.retain(|worker| !self.is_left_alone(worker.pool()));
         asleep.retain(|worker| !self.is_left_alone(worker.pool()));
-        // A worker that was awake before may have fallen asleep, so those come first. Some of the others are asked about all the same, or
-        // one that has come back for good would not be seen.
+        // A worker that was awake before may have fallen asleep, so those come first. The system is asked about some of the others as well;
+        // otherwise a worker that is awake for good would not be noticed.
         let others = asleep.len().min(STATES - fresh.len().min(STATES - SLEEPERS));
         for worker in fresh.iter().take(STATES - others).chain(asleep.iter().take(others)) {
             self.ask(worker);
         }
-        // Those that were not asked about come first next time.
+        // Workers that the system was not asked about come first next time.
         let left = asleep.get(others).copied().or_else(|| turns.next());
         self.next = left.map_or(self.next, |worker| worker.index);
         moved
@@ -235,7 +235,7 @@ impl<P: Platform> Watcher<P> {
         } else if !seen.ran {
             Asks::Nothing
         } else if seen.doing == Doing::Blocked {
-            // It alternates between sleeping and computing: until it is asked about, it counts as asleep again.
+            // The worker alternates between sleeping and computing: it counts as asleep again until the system is asked about it.
             Asks::Again
         } else {
             seen.doing = Doing::Unknown;
@@ -253,8 +253,8 @@ impl<P: Platform> Watcher<P> {
     fn ask(&mut self, worker: &Worker<P>) {
         let Some(seen) = &mut self.workers[worker.index as usize] else { return };
         let state = P::watched_state(&mut seen.watch);
-        // Its clock was read before, and it may have ended that item since. Then it is asleep for lack of work, or for a lock whose holder
-        // does not run; both end without help. It is asked again.
+        // Its clock was read before, and it may have ended that item since. Then the worker is asleep for lack of work, or waits for a lock
+        // whose holder does not run; both end without help. The system is asked about it again.
         seen.ran =
             !worker.is_placed() || !worker.is_in_item() || worker.batch.signature() != seen.item;
         seen.doing = match state {

@@ -4,7 +4,7 @@
 //! it whenever an item would be a sample. Time is divided into windows of 100 ms, each with a budget. A queue's first few samples of a
 //! window are always taken while the budget lasts; a part of it is reserved for those, so that queues with few items are timed completely
 //! even beside one with many. A queue that is refused more and more often raises its shift; one that takes little of the budget lowers it,
-//! a step a window. The more is already left out, the slower the shift rises: it settles instead of overshooting.
+//! a step a window. The more items are already left out, the slower the shift rises, so it settles instead of overshooting.
 //!
 //! All accesses are to counts, and Relaxed: threads that race here take a sample more or less.
 
@@ -19,10 +19,11 @@ const MAX_SHIFT: u32 = 20;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Samples in a window: 20,000 a second.
 const BUDGET: u32 = 2000;
-/// Of those, what any queue may use; the rest is reserved for queues that have taken few. A sample costs some 200 ns, so that is about 0.2
-/// % of a CPU.
+/// The part of these samples that any queue may use; the rest is reserved for queues that have taken few. A sample costs some 200 ns, so
+/// that is about 0.2 % of a CPU.
 const COMMON: u32 = 800;
-/// Up to this many, a queue has taken few: enough for a percentile of some seconds, and little when hundreds of queues are busy.
+/// A queue that has taken at most this many has taken few. That is enough for a percentile over some seconds, and little even when hundreds
+/// of queues are busy.
 const FEW: u32 = 3;
 /// From this many refusals in a window on, a queue leaves out more: each costs a read of the clock.
 const MANY_REFUSED: u32 = 4;
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
     use nearq_platform::Linux;
 
-    /// Items at an even pace for some seconds: samples a second in the last one, and the shift at its end.
+    /// Queues items at an even pace for some seconds; returns the samples in the last second, and the shift at its end.
     fn run(
         budget: &Budget<Linux>,
         queues: &[(&Rate<Linux>, u64)],
@@ -203,7 +204,7 @@ mod tests {
         assert!((1000..=8000).contains(&taken), "{taken} samples");
         assert!((7..=11).contains(&sample_shift), "sample_shift {sample_shift}");
         assert_eq!(rows[1], (100, 0), "of a queue with few items each one counts");
-        // When it is quiet again, all are sampled again.
+        // When few items come again, all of them are sampled again.
         assert_eq!(run(&budget, &[(&busy, 2000), (&calm, 100)], 3), [(2000, 0), (100, 0)]);
     }
 

@@ -1,4 +1,5 @@
-//! Where events are recorded: rings of a fixed size, a ring for the CPUs of one residue, like those of the kernel's tracers.
+//! Where events are recorded: rings of a fixed size, like those of the kernel's tracers. The CPUs whose numbers have the same residue share
+//! a ring.
 //!
 //! A writer tries the lock of its CPU's ring, and then that of the next one: a worker never waits for a reader, or for a thread that was
 //! preempted while it wrote. If it gets neither, the event is lost, and counted. A full ring is overwritten; each reader has its own place
@@ -71,14 +72,14 @@ impl fmt::Debug for TraceEvent {
     }
 }
 
-/// The last events, for readers that are in time.
+/// The last events, for readers that read them in time.
 pub(crate) struct Tape<P: Platform> {
     rings: Box<[Padded<Mutex<Ring, P>>]>,
     lost: P::AtomicU64,
 }
 
 struct Ring {
-    /// How many were written; the next one is stored at this place, modulo the size.
+    /// The number of events written; the next one is stored at this index, modulo the size.
     written: u64,
     events: Vec<Option<TraceEvent>>,
 }
@@ -118,10 +119,10 @@ impl<P: Platform> Tape<P> {
         self.rings.iter().map(|ring| ring.lock().written).collect()
     }
 
-    /// Reads on from the places, `most` events at most; returns how many were overwritten before.
+    /// Reads on from these places, `most` events at most; returns how many events were overwritten before they were read.
     pub(crate) fn read(&self, cursors: &mut [u64], most: usize, into: &mut Vec<TraceEvent>) -> u64 {
         let mut missed = 0;
-        // The same number from each, so that none waits for another one.
+        // The same number of events from each ring, so that no ring waits for another.
         let share = most.div_ceil(self.rings.len());
         for (ring, cursor) in self.rings.iter().zip(cursors) {
             let ring = ring.lock();

@@ -34,7 +34,7 @@ pub(crate) struct Affinity {
     left: Option<CpuSet>,
     /// Whether the thread can be outside its pod at all.
     strays: bool,
-    /// Whether it belongs to its pod, which is one CPU, whatever the system or outsiders say.
+    /// Whether it belongs to its pod, which is one CPU, whatever the system or another program sets.
     bound: bool,
     last: Option<Instant>,
     refusals: u32,
@@ -121,7 +121,7 @@ impl Affinity {
             self.count_refusal::<P>(&cpus, &refused);
             return false;
         }
-        // What was just allowed to be narrow can be widened; if not, the next repatriation finds out.
+        // A mask that could be narrowed can be widened again; if not, the next attempt to bring the thread back finds out.
         if cpus != self.wide {
             let _ = P::set_affinity(me, &self.wide);
         }
@@ -130,7 +130,7 @@ impl Affinity {
     }
 
     /// The mask is not what the worker left. A CPU that went away, or a cpuset that changed, is the machine's doing: the system cuts the
-    /// wide mask, and restores CPUs that come back. Anything else is an outsider's wish.
+    /// wide mask, and restores CPUs that come back. Any other mask was set by another program.
     #[cold]
     fn note_change<P: Platform>(&mut self, mask: &CpuSet) {
         self.left = Some(mask.clone());

@@ -7,7 +7,7 @@
 //!
 //! # If no thread can be started
 //! The machine may refuse the worker that should run an item, and then the monitor that should try again. Then no thread would be left that
-//! knows of the item. So a thread that arms the monitor tries to start it for a while. Then it gives up with a warning, and leaves
+//! would start the item. So a thread that arms the monitor tries to start it for a while. Then it gives up with a warning, and leaves
 //! further attempts to the threads that wait for work (`runtime/retry`).
 
 use nearq_platform::{Atomic, Ordering, OsError, Platform};
@@ -41,7 +41,7 @@ pub(crate) trait Host<P: Platform>: Send + Sync {
 /// Wakes the monitor of one runtime.
 pub(crate) struct Alarm<P: Platform> {
     armed: P::AtomicU32,
-    /// 1: cancelled items have piled up among those that a queue holds back.
+    /// 1 if many cancelled items are among those that a queue holds back.
     untidy: P::AtomicU32,
     host: *const dyn Host<P>,
     pub(crate) thread: ServiceThread<P>,
@@ -136,14 +136,14 @@ impl<P: Platform> Alarm<P> {
         }
     }
 
-    /// Many cancelled items are held back somewhere. A worker has been asked already, and throws them away if it comes; if none comes, work
-    /// waits, and the monitor is armed.
+    /// A queue has many cancelled items among those that it holds back. A worker has already been asked to throw them away; if no worker
+    /// does, work waits, and the monitor is armed.
     pub(crate) fn ask_to_tidy(&self) {
         // Relaxed: one of the next checks sees it.
         self.untidy.store(1, Ordering::Relaxed);
     }
 
-    /// Whether cancelled items have piled up somewhere since the last time. By the monitor's thread.
+    /// Whether many cancelled items have been reported since the last call. By the monitor's thread.
     pub(crate) fn take_untidy(&self) -> bool {
         let untidy = self.untidy.load(Ordering::Relaxed) != 0;
         if untidy {

@@ -37,14 +37,14 @@ impl<P: Platform> Pool<P> {
             + self.called.short_runners.load(Ordering::SeqCst)
             != 0
         {
-            // A place that becomes free comes to this pool, or a worker comes by in a moment.
+            // A place that becomes free is given to this pool, or a worker will check the inbox in a moment.
             self.services().alarm.arm();
             return;
         }
         self.call_idle_worker_for::<HOMED>();
     }
 
-    /// As [`call_worker`](Self::call_worker), although a worker that runs short items may come by.
+    /// As [`call_worker`](Self::call_worker), although a worker that runs short items may check the inbox.
     #[inline]
     pub(crate) fn call_idle_worker(&self) {
         self.call_idle_worker_for::<false>();
@@ -72,7 +72,7 @@ impl<P: Platform> Pool<P> {
     fn no_worker_sleeps<const HOMED: bool>(&self) {
         self.serve();
         if self.concurrency.is_full() {
-            // No CPU is free. A worker that becomes idle will check this pool; the monitor ensures that it does not take long.
+            // No CPU is free. A worker that becomes idle will check this pool; the monitor ensures that the item does not wait for long.
             self.services().alarm.arm();
         } else {
             self.find_hands::<HOMED>();
@@ -183,7 +183,7 @@ impl<P: Platform> Pool<P> {
         self.called.awake.load(Ordering::Relaxed) + outside >= self.cores
     }
 
-    /// Calls a worker of a near pool that has a core to itself. False if there is none, or none is needed.
+    /// Calls a worker of a near pool that has a core to itself. False if there is no such worker, or none is needed.
     #[cold]
     fn call_free_core<const HOMED: bool>(&self) -> bool {
         if self.idle.has_searching() || self.concurrency.is_full() {
@@ -194,7 +194,7 @@ impl<P: Platform> Pool<P> {
                 && !pool.idle.has_searching()
                 && pool.is_used()
         };
-        // No core of another node is worth it while one is left here.
+        // Using a core of another node is not worth it while one is left here.
         let near = |pool: &&Pool<P>| !HOMED || self.node.is_none() || pool.node == self.node;
         for sibling in self.siblings().take(POOLS_CHECKED).filter(near).filter(free) {
             let called = match sibling.pop_to_wake() {

@@ -30,7 +30,7 @@ use crate::pool::Pool;
 /// The places of one nice level.
 pub(crate) struct ConcurrencyLimit<P: Platform> {
     pub(crate) nice: i32,
-    /// Whether it is that of the idle class, which is a concurrency limit of its own.
+    /// Whether it is the limit of the idle class, which has a concurrency limit of its own.
     pub(crate) idle: bool,
     running: Padded<P::AtomicU32>,
     limit: P::AtomicU32,
@@ -88,8 +88,8 @@ impl<P: Platform> ConcurrencyLimit<P> {
     /// Takes a place if one is free.
     ///
     /// Workers of the whole machine write this word whenever they wake up or go to sleep. So it is changed by an addition, which takes one
-    /// transfer of its line, rather than by a compare-exchange, which most would lose. A worker that finds that it was one too many takes
-    /// it back and checks again: until then it may have hidden a free place from others.
+    /// transfer of its line, rather than by a compare-exchange, which most would lose. A worker that finds no free place takes its addition
+    /// back and checks again: until then it may have hidden a free place from other workers.
     pub(crate) fn try_acquire(&self) -> bool {
         while self.running.load(Ordering::SeqCst) < self.places() {
             if self.running.fetch_add(1, Ordering::SeqCst) < self.places() {
@@ -135,8 +135,8 @@ impl<P: Platform> ConcurrencyLimit<P> {
         self.enqueue(pool);
         let taken = self.try_acquire();
         if taken {
-            // The pool is on the queue all the same, and pushers leave waking to the concurrency limit. If places are free, some thread
-            // must take it off.
+            // The pool is on the queue nevertheless, and pushers rely on the concurrency limit to wake a worker. If places are free, this
+            // thread must take the pool off.
             self.hand_out();
         }
         taken

@@ -1,4 +1,5 @@
-//! What a worker's thread knows of itself: the value in the platform's slot; and how other code finds out whether its caller is a worker.
+//! The state that a worker's thread keeps about itself, to which the platform's slot points; and how other code finds out whether its
+//! caller is a worker.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -18,7 +19,7 @@ use crate::pool::worker::Worker;
 /// How long more workers stay awake than may be, after some have come back from blocking.
 const SURPLUS_STAYS: Duration = Duration::from_millis(2);
 
-/// Where more workers are awake than may be.
+/// The limit beyond which more workers are awake than may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Surplus {
     /// In the worker's pool.
@@ -29,7 +30,7 @@ pub(crate) enum Surplus {
 
 /// The worker that the current thread is. Private to that thread.
 ///
-/// Begins with `executing`, which code that needs only that relies on.
+/// `executing` comes first: code that needs only that part relies on it.
 #[repr(C)]
 pub(crate) struct Context<'a, P: Platform> {
     pub(crate) executing: Executing,
@@ -42,7 +43,7 @@ pub(crate) struct Context<'a, P: Platform> {
     blocking: Cell<u32>,
     /// Whether it has given its place to another worker for a blocking section. A rescuer has none to give.
     lent: Cell<bool>,
-    /// Since when more workers are awake than may be, as seen at the ends of its batches.
+    /// The time since which more workers are awake than may be, as seen at the ends of its batches.
     over_since: Cell<Option<Instant>>,
     /// Whether the pool counts it as one that runs short items.
     pub(crate) runs_short: Cell<bool>,
@@ -98,8 +99,8 @@ impl<'a, P: Platform> Context<'a, P> {
     /// Gives its place back if, for some time, there has been one too many for the pool's `max_running` or for the concurrency limit's
     /// places. At the end of a batch.
     ///
-    /// Not at once: most often another worker is about to block, and then need not call one. And the system may have put two of them onto
-    /// one CPU; the worker that leaves then is as likely as not the one that has the other CPU to itself.
+    /// The worker does not leave at once: most often another worker is about to block, and then need not call one. And the system may have
+    /// put two of them onto one CPU; the worker that leaves then is as likely as not the one that has the other CPU to itself.
     #[inline]
     pub(crate) fn leave_if_over(&self, now: Instant) -> Option<Surplus> {
         if !self.has_place.get() || !(self.pool.is_over() || self.pool.concurrency.is_over()) {

@@ -1,4 +1,4 @@
-//! What a pool knows of workers whose items fork (`fork_join`): their deques, and whether only optional items wait, such as thieves.
+//! What a pool records of workers whose items fork (`fork_join`): their deques, and whether only optional items wait, such as thieves.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 

@@ -1,4 +1,4 @@
-//! Which workers of a pool are asleep, and whether one is already on its way.
+//! Which workers of a pool are asleep, and whether one is already searching.
 //!
 //! # The word
 //! `tag:28 | searching:12 | top:24`: a stack of idle workers (`top` is the index of the worker that came last, each worker's `next_idle`
@@ -104,7 +104,7 @@ impl<P: Platform> Idle<P> {
             match self.word.compare_exchange_weak(word, popped, Ordering::SeqCst, Ordering::SeqCst)
             {
                 Ok(_) if worker.claim_idle(with_place) => return Wakeup::Worker(worker),
-                // It died in its sleep. Its entry is free now; take the next.
+                // The worker has died in its sleep. Its entry is free now; take the next one.
                 Ok(_) => {
                     worker.bury();
                     self.word.fetch_sub(ONE_SEARCHING, Ordering::SeqCst);

@@ -18,7 +18,7 @@ impl<P: Platform, T> Members<P, T> {
         Members { first: P::AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Adds an entry, unless it is there. The caller has claimed it, so no other thread adds it.
+    /// Adds an entry, unless it is on the list. The caller has claimed the entry, so no other thread adds it.
     pub(super) fn add(&self, entry: &T) {
         if self.iter().any(|known| core::ptr::eq(known, entry)) {
             return;

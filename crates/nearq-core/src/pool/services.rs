@@ -25,7 +25,7 @@ pub(crate) struct Services<P: Platform> {
     pub(crate) has_unused: P::AtomicU32,
     /// In the child of a fork: rescuers must be started again.
     pub(crate) rescuers_missing: P::AtomicU32,
-    /// Notified when a worker has let go of the queue that it served; for a thread that wants to free one.
+    /// Notified when a worker has released the queue that it served; for a thread that wants to free a queue.
     pub(crate) departures: WaitQueue<P>,
     host: *const dyn Host<P>,
 }

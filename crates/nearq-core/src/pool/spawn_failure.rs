@@ -11,7 +11,7 @@ use crate::base::forked;
 pub(crate) const FIRST: Duration = Duration::from_millis(10);
 /// It calls them again after this long.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
-/// Why a worker could not be started.
+/// The reason why a worker could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// The runtime has as many threads as its own limit allows.
@@ -28,7 +28,7 @@ pub(crate) struct SpawnFailure<P: Platform> {
     limited: P::AtomicU32,
     /// Whether the pool waits for a thread that this limit refuses. `SeqCst`: see `runtime/limit`.
     in_line: P::AtomicU32,
-    /// The rest is the monitor's. When something was last started, or was first seen to wait; 0 if nothing waits.
+    /// This field and those after it belong to the monitor. When something was last started, or was first seen to wait; 0 if nothing waits.
     since: P::AtomicU64,
     /// When rescuers were last called after that; 0 if they were not.
     called: P::AtomicU64,
@@ -78,7 +78,7 @@ impl<P: Platform> SpawnFailure<P> {
         let refused = self.refused.load(Ordering::Relaxed);
         let mut since = self.since.load(Ordering::Relaxed);
         if since == 0 {
-            // Either what waits has done so since then, or the refusal is an old one and something else waits now.
+            // Either what waits has waited since then, or the refusal is an old one and something else waits now.
             since = if now.saturating_sub(refused) < first { refused } else { now };
             self.called.store(0, Ordering::Relaxed);
         } else if signature != self.signature.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! A worker that stops being available for what is pushed checks once more: it finds the item, or the pusher finds it gone and wakes
-//! another.
+//! A worker that is no longer available for new items checks the inbox once more: it finds the item, or the pusher finds that it is not
+//! available and wakes another worker.
 
 #![cfg(not(miri))]
 
@@ -46,14 +46,14 @@ fn a_push_while_a_worker_stops_running_short_items() {
 #[test]
 fn a_push_while_a_worker_releases_its_place() {
     push_while(|pool, more| {
-        // Enough for the whole pool.
+        // Enough items for the whole pool.
         (0..pool.max_running())
             .take(if more { usize::MAX } else { 1 })
             .for_each(|_| pool.change_awake(more));
     });
 }
 
-/// The other one sleeps, and is called: by the pusher, or by the worker.
+/// The other worker sleeps, and is called by the pusher, or by the first worker.
 #[test]
 fn a_push_while_a_worker_enters_its_hook() {
     model(3, || {

@@ -145,7 +145,7 @@ impl<P: Platform> Pool<P> {
 
     /// The thread of an entry has ended, or is about to end, and is not counted any more.
     pub(crate) fn worker_ended(&self) {
-        // Relaxed: a thread that finds the worker retired sees it all the same, because the status is changed afterwards
+        // Relaxed: a thread that finds the worker retired sees this count nevertheless, because the status is changed afterwards
         // (`Worker::retire`).
         self.workers.fetch_sub(1, Ordering::Relaxed);
     }
@@ -170,7 +170,7 @@ impl<P: Platform> Pool<P> {
     fn free_entry(&self) -> Option<&Worker<P>> {
         let services = self.services();
         if let Some(worker) = self.entries().find(|worker| worker.claim_free()) {
-            // Another pool may have had it for a while since it was checked.
+            // Another pool may have had the entry for a while since it was checked.
             worker.set_pool(self);
             return Some(worker);
         }

@@ -1,4 +1,4 @@
-//! What the rest of the runtime sees of a worker: its state, its batch, what it is doing.
+//! A worker as the rest of the runtime sees it: its state, its batch, and what it is doing.
 //!
 //! # Status
 //!
@@ -64,7 +64,7 @@ pub(crate) struct Worker<P: Platform> {
     /// The pool that it belongs to, or last belonged to; for a rescuer, the pool where it last was. Never null. Written by the thread that
     /// has claimed the entry, or by the rescuer.
     pool: P::AtomicPtr<Pool<P>>,
-    /// What was taken and not yet started.
+    /// The items that it has taken and not yet started.
     pub(crate) batch: Batch<P>,
     /// The jobs of its item, if that forks.
     pub(crate) deque: LazyDeque<P>,
@@ -74,7 +74,7 @@ pub(crate) struct Worker<P: Platform> {
     account: P::AtomicPtr<Account<P>>,
     /// Whether it has a place of its concurrency limit: it runs items or searches for some.
     placed: P::AtomicU32,
-    /// What the monitor has counted for it and it has not yet passed on to its pwq: see [`Counted`].
+    /// What the monitor has counted for the worker, and the worker has not yet passed on to its pwq: see [`Counted`].
     counted: [P::AtomicU32; 2],
     /// The table of the item that runs, or ran last in this batch; null between batches.
     running: P::AtomicPtr<ItemVtable<P>>,
@@ -90,7 +90,7 @@ pub(crate) struct Worker<P: Platform> {
     /// (`run/threads`).
     pub(crate) handle: Mutex<Option<(u32, P::JoinHandle)>, P>,
     description: Mutex<String, P>,
-    /// The entry is for rescuers (`run/rescue`), and no pool's.
+    /// Whether the entry is for rescuers (`run/rescue`) and belongs to no pool.
     rescues: bool,
     /// The thread's name, if it is not derived from the pool's number.
     title: Mutex<String, P>,

@@ -228,7 +228,7 @@ impl<P: Platform> Queue<P> {
         if let Some(known) = config.known.cpu_maps(layout).find(|cpu_map| cpu_map.set == set) {
             return known;
         }
-        // There is none in use yet when the first one is made.
+        // No set is in use yet when the first CPU map is made.
         let in_use = config.cpu_maps.iter().next().map(|_| self.current_map());
         let flags = self.pwq_flags(config, in_use.into_iter().flat_map(CpuMap::pwqs));
         let pools = self.inner().pools_of(&layout.pools);
@@ -273,7 +273,7 @@ impl<P: Platform> Queue<P> {
     pub(super) fn use_map(&self, config: &Config<P>, cpu_map: *const CpuMap<P>) {
         // SAFETY: CPU maps live as long as the queue.
         let cpu_map = unsafe { &*cpu_map };
-        // By the address of the domain: the number of its CPUs, and the pwq of the first one.
+        // By the address of the domain: the number of its CPUs, and the pwq of the first CPU.
         let mut uses: BTreeMap<*const NodeActive<P>, (usize, *const PoolWorkqueue<P>)> =
             BTreeMap::new();
         for pwq in &cpu_map.by_cpu {

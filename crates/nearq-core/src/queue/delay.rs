@@ -55,7 +55,7 @@ struct Target<P: Platform> {
     cpu: usize,
 }
 
-/// An item that its owner is done with, and that nothing else may hold any more.
+/// An item that its owner no longer needs, and that nothing else may hold any more.
 struct Last<P: Platform>(NonNull<Item<P>>);
 
 // SAFETY: what an item consists of is Send, and a reference to it may be given back anywhere.
@@ -80,10 +80,10 @@ impl<P: Platform> Delay<P> {
         forget(guard);
     }
 
-    /// Nothing if the item was armed again since, for a later time: the timer calls again for that. The item gets a reference, which the
-    /// caller gives back.
+    /// Does nothing if the item was armed again since, for a later time: the timer calls again for that time. The item gets a reference,
+    /// which the caller gives back.
     ///
-    /// The timer is not asked to come again: while we have the lock, it would do so at once, and again, for ever.
+    /// The timer is not asked to call again: while we have the lock, it would call at once, again and again.
     unsafe fn take_over(this: *const Later<P>, guard: &ItemGuard<'_, P>) -> Option<Launch<P>> {
         // SAFETY: the table belongs to records with which a delay begins (repr C); the caller's lock keeps it alive.
         let this = unsafe { &*this.cast::<Self>() };
@@ -141,7 +141,7 @@ impl<P: Platform> Delay<P> {
     /// Gives the item's lock back, and sends what must be sent. What is returned may be the end of the item: what the function captured may
     /// take long to drop, may wait for other deadlines, and may be the last handle of the queue. By the timer's thread.
     fn unlock(&self, guard: ItemGuard<'_, P>, launch: Option<Launch<P>>) -> Option<Foreign> {
-        // Given back when we are out of the lock and the queue's rundown reference.
+        // Given back once we have left the lock and the queue's rundown reference.
         guard.item().add_reference();
         let left = guard.unlock_by_worker();
         debug_assert_eq!(left, Finished::Done, "we have a reference");
@@ -167,7 +167,7 @@ impl<P: Platform> Delay<P> {
         let delay = unsafe { Arc::from_raw(node.cast::<Self>().as_ptr().cast_const()) };
         // SAFETY: the hold keeps the item's memory too; it is given back below.
         let header = unsafe { delay.item.as_ref() };
-        // The runtime ends, and with it the queue.
+        // The runtime ends, and the queue with it.
         if dropped && let Some(guard) = header.lock_unless_abandoned() {
             if core::ptr::eq(current(&guard), &raw const *delay) {
                 forget(&guard);
@@ -183,12 +183,12 @@ impl<P: Platform> Delay<P> {
     fn of(guard: &ItemGuard<'_, P>, queue: &Queue<P>) -> *const Self {
         let runtime = core::ptr::from_ref(queue.inner()).cast();
         let known = current(guard);
-        // SAFETY: null, or the item's, while we have the lock.
+        // SAFETY: null, or the item's delay, while we have the lock.
         if let Some(delay) = unsafe { known.as_ref() }
             && core::ptr::eq(delay.runtime, runtime)
             && delay.epoch == queue.epoch()
         {
-            // Not the reference: the count in front of the delay is reached by this pointer too.
+            // Not a pointer from the reference: this pointer must also reach the count in front of the delay.
             return known;
         }
         let made = Arc::into_raw(Arc::new(Delay {
@@ -237,7 +237,7 @@ pub(crate) fn arm<P: Platform>(
         }
     }
     let delay = Delay::of(guard, queue);
-    // SAFETY: the item's, and we have its lock.
+    // SAFETY: it is the item's delay, and we have the item's lock.
     let this = unsafe { &*delay };
     this.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
     this.target.with_mut(|target| {
@@ -264,7 +264,7 @@ fn tell<P: Platform>(
     timer: &crate::timer::Timer<P>,
 ) -> bool {
     let item = guard.item();
-    // For the hold that the timer may take, and may release before it answers.
+    // A reference for the hold that the timer may take, and may release before the call returns.
     item.hold();
     // SAFETY: the item's delay is in an Arc, while we have the lock.
     unsafe { Arc::increment_strong_count(delay) };
@@ -300,7 +300,7 @@ fn disarm<'a, P: Platform>(guard: &'a ItemGuard<'_, P>) -> &'a Delay<P> {
     let delay = current(guard);
     // SAFETY: an item that is on a timer has a delay, while we have the lock.
     let this = unsafe { &*delay };
-    // If the queue is gone, the timer finds out by itself.
+    // If the queue is gone, the timer notices that by itself.
     if let Some(queue) = this.queue() {
         let node = NonNull::new(delay.cast_mut()).expect("not null").cast();
         // SAFETY: the item's delay, by the pointer that it was made with; armed and disarmed under the item's lock.

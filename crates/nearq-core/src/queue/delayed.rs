@@ -46,7 +46,7 @@ impl<P: Platform> Queue<P> {
         if delay.is_zero() {
             return self.queue_for(item, cpu, SubmitKind::Again);
         }
-        // The timer is about to drop what it has.
+        // The timer is about to drop the items that it has.
         let shut = self.inner().is_shut();
         let deadline = P::now() + delay;
         let guard = item.lock();

@@ -88,8 +88,8 @@ impl<P: Platform> Queue<P> {
     fn is_unused(&self) -> bool {
         // After a shutdown only an activation item may be left, which no worker will run.
         let is_left = || self.is_left() || self.inner().has_ended();
-        // The rundown reference first: a thread that has passed it has counted its item by then. Once more afterwards: a visit may make the
-        // queue empty, and then send an activation item.
+        // The rundown reference first: a thread that has passed it has counted its item by then. It is checked once more afterwards: a
+        // visit may make the queue empty, and then send an activation item.
         self.rundown.is_quiet() && is_left() && self.rundown.is_quiet() && is_left()
     }
 

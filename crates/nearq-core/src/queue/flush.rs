@@ -65,10 +65,10 @@ const WITHIN_DRAIN: &str = "an item cannot drain its own workqueue: it would wai
 #[derive(Debug, Default)]
 struct Waited([Option<u64>; SETS]);
 
-/// How far a flush has got.
+/// The progress of a flush.
 #[derive(Debug, Default)]
 pub(crate) struct Flush {
-    /// The rounds before it began.
+    /// The number of rounds before the flush began.
     begun: Option<u64>,
     waited: Option<Waited>,
 }
@@ -228,7 +228,7 @@ impl<P: Platform> Queue<P> {
         while !wait_until(&inner.services.departures, Some(P::now() + ACTIVATE_AFTER), is_left) {
             self.carry_out_activations();
         }
-        // This also covers a thread that has just cancelled the last item: it could not be known afterwards that it has left.
+        // This also covers a thread that has just cancelled the last item: otherwise it could not be known whether that thread has left.
         while !self.close_if_unused() {
             P::sleep(Duration::from_micros(50));
         }
@@ -267,9 +267,9 @@ struct Draining<'a, P: Platform> {
     queue: &'a Queue<P>,
     begun: Instant,
     warnings: u32,
-    /// When it takes too long.
+    /// The time from which on the drain takes too long.
     next: Option<Instant>,
-    /// The process that drains; its children do not.
+    /// The process that drains; its children do not drain.
     epoch: u64,
 }
 

@@ -24,10 +24,10 @@ use crate::item::{Item, Origin, PROXIED};
 
 use crate::limit::pool_workqueue::{HOMED, PoolWorkqueue};
 
-/// How an item comes to be sent.
+/// How an item is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubmitKind {
-    /// By a thread that has queued it before, or may have.
+    /// By a thread that has queued it before, or may have done so.
     Again,
     /// A task, by the thread that spawned it.
     New,
@@ -162,7 +162,7 @@ impl<P: Platform> Queue<P> {
         let item = match node.state.load(Ordering::Relaxed) & PROXIED {
             0 => node,
             _ => {
-                // SAFETY: a node that is away and about to be sent stands in for an item.
+                // SAFETY: a node that is `PROXIED` and about to be sent is a proxy of an item.
                 target = unsafe { crate::item::proxy::target_of(node) };
                 &*target
             }

@@ -47,7 +47,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
                 pwq.pool.homed_left();
             }
         }
-        // Before the count, which the queue's end may be waiting for.
+        // This comes before the count, because the queue's end may be waiting for the count.
         self.begin_visit();
         let node_active = pwq.node_active();
         if held_back {
@@ -86,7 +86,8 @@ impl<P: Platform> Owner<P> for Queue<P> {
     }
 
     fn submit(self: Arc<Self>, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize) {
-        // Through the rundown reference: we have no handle of the queue, whose drop must not find it empty while we are on our way.
+        // We enter through the rundown reference: we have no handle of the queue, and its drop must not find it empty while we send the
+        // item.
         let mut node = Some(node);
         self.pass(|| {
             if let Some(node) = node.take() {

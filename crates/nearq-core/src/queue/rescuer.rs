@@ -26,7 +26,7 @@ pub(crate) struct Rescuer<P: Platform> {
 impl<P: Platform> Rescuer<P> {
     pub(crate) fn new() -> Self {
         Rescuer {
-            // Room for a few, so that a call needs no memory when there is none.
+            // Space for a few calls, so that a call needs no memory when there is none.
             calls: Mutex::new_in(VecDeque::with_capacity(8)),
             worker: P::AtomicPtr::new(core::ptr::null_mut()),
             stopped: P::AtomicU32::new(0),

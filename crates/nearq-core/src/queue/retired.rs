@@ -24,7 +24,7 @@ use nearq_platform::{Atomic, Ordering, Platform};
 use super::{Config, Queue};
 use crate::limit::pool_workqueue::PoolWorkqueue;
 
-/// This many pwqs can be read without harm.
+/// Reading this many pwqs costs little.
 const FEW: usize = if cfg!(test) { 4 } else { 128 };
 
 /// When there are too many pwqs.

@@ -48,8 +48,8 @@ pub(crate) type Inner<P> = Core<P, Queue<P>>;
 /// has each queue that has ended, while it has a [`Handle`](crate::Handle), a [`QueueView`](crate::inspect::QueueView) or a
 /// [`JoinSet`](crate::JoinSet): if the last of these is dropped last, the workers end then, and that drop does not block.
 ///
-/// If each of two runtimes runs an item that drops the last handle of the other, they wait for each other for ever: let a thread of the
-/// program drop one of them.
+/// If each of two runtimes runs an item that drops the last handle of the other, they wait for each other for ever. To avoid that, let a
+/// thread of the program drop one of them.
 ///
 /// # Forks
 /// In the child of a fork every handle works: its runtime has no threads and nothing queued there, and starts threads with its first use.
@@ -105,8 +105,8 @@ impl<P: Platform> Runtime<P> {
     /// A runtime without threads, on a machine as described.
     pub(crate) fn start(machine_config: MachineConfig, beginning: Beginning) -> Self {
         let inner = Arc::new_cyclic(|own: &Weak<Inner<P>>| {
-            // The parts of the runtime call it through these. It does not exist before the closure has returned; none of them calls it
-            // until then.
+            // The parts of the runtime call it through these. The runtime does not exist before the closure has returned; none of these
+            // parts calls it until then.
             let host: *const Inner<P> = own.as_ptr();
             let homes = Homes::new(
                 &machine_config.topology,

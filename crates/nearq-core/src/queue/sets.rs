@@ -37,7 +37,7 @@ impl Sets {
         Sets { current: 0, made: 1, drainers: 0, shut: false }
     }
 
-    /// Why the pwqs of the set in use are watched.
+    /// The reasons for which the pwqs of the set in use are watched.
     pub(crate) fn watched(&self) -> u32 {
         if self.drainers == 0 { 0 } else { DRAINING }
     }
@@ -120,8 +120,8 @@ impl<P: Platform> Queue<P> {
             {
                 return held == 0 && entered == ended;
             }
-            // A pwq that came meanwhile, or was retired, was not read each time. To answer no would mean to wait for a notification, and
-            // there is none for a pwq on which nothing has ended.
+            // A pwq that came meanwhile, or was retired, was not read each time. The answer cannot be "not empty": the caller would then
+            // wait for a notification, and there is none for a pwq on which nothing has ended.
         }
     }
 

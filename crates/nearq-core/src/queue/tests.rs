@@ -11,7 +11,7 @@ use crate::item::tests::{model, spawn};
 use crate::limit::node_active::tests::Stub;
 use crate::task::work::Work;
 
-/// Puts the queue among the orphans while `other` is busy with it. Afterwards one of the two must have freed it.
+/// Puts the queue among the orphans while `other` is busy with it. Afterwards one of the two must have freed the queue.
 fn orphan_beside(stub: &Stub, other: <Loom as Threads>::JoinHandle) {
     let inner = stub.queue.inner();
     inner.adopt(Arc::clone(&stub.queue));

@@ -27,14 +27,14 @@ use crate::pool::Pool;
 const ONE_CALLED: u32 = 1;
 const ONE_SEARCHING: u32 = 1 << 16;
 
-/// More thieves than that are of no use on any machine.
+/// More thieves than that do not help on any machine.
 const MOST: usize = 1024;
-/// Fewer are too few where jobs sleep.
+/// A lower number would be too few if jobs sleep.
 const FEWEST: usize = if cfg!(test) { 4 } else { 256 };
 
 /// See the head of the file.
 ///
-/// Those of pools that do not help each other are apart: a thief of one pool cannot come for a job in another.
+/// Pools that do not help each other have separate thieves: a thief of one pool cannot steal a job in another.
 pub(crate) struct Thieves<P: Platform> {
     /// The pool that they are for; null if pools help each other.
     pool: *const Pool<P>,
@@ -52,7 +52,7 @@ pub(crate) struct Thieves<P: Platform> {
 struct Thief<P: Platform> {
     item: Item<P>,
     number: usize,
-    /// Those that it is one of.
+    /// The group of thieves to which it belongs.
     thieves: P::AtomicPtr<Thieves<P>>,
 }
 
@@ -79,7 +79,7 @@ impl<P: Platform> Thief<P> {
             let epoch = P::fork_epoch();
             let panicked = contain(|| (thieves.run)(queue, thieves));
             if P::fork_epoch() != epoch {
-                // A job has forked, and this is the child. The queue may be gone there.
+                // A job has forked, and this is the child, in which the queue may be gone.
                 return None;
             }
             // It may be called again at once: then it runs once more after this.

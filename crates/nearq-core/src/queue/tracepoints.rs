@@ -1,5 +1,5 @@
-//! The points of an item's path that can be watched with external tools: its queueing, its start and its end. Each is behind a feature, and
-//! nothing without it.
+//! The points of an item's path that can be watched with external tools: its queueing, its start and its end. Each is behind a feature;
+//! without the feature, it does not exist.
 //!
 //! * `usdt`: probes of the system (USDT), `nearq:queue`, `nearq:start` and `nearq:end`. If no tool is attached, some 10 to 40
 //!   instructions each, most of them to keep the arguments at hand. The arguments, in this order: the item's address, the queue's number,

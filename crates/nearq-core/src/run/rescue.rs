@@ -1,8 +1,8 @@
-//! A thread that a queue keeps for itself, for when no worker can be started: `nq/R-QUEUE`.
+//! A thread that a queue keeps for the case that no worker can be started: `nq/R-QUEUE`.
 //!
 //! Workers are started when they are needed. If a limit on threads or on memory forbids that, and all existing workers sleep inside their
-//! items, nothing would ever start; and those very items may be waiting for one that does not start. A queue built with `rescuer()` has
-//! a thread that was started with it, which runs its items then.
+//! items, nothing would ever start; and the sleeping items may be waiting for an item that does not start. A queue built with `rescuer()`
+//! has a thread that was started with it, which runs its items then.
 //!
 //! # Which thread calls
 //! * A thread that fails to start a worker for a pool notes that in the pool's [`SpawnFailure`](crate::pool::spawn_failure::SpawnFailure). The note
@@ -17,7 +17,7 @@
 //! # What a rescuer does
 //! It takes the calls one after the other. For each it goes to the pool (takes the affinity of its workers), and runs items of its own
 //! queue there, one at a time, while the pool cannot start workers, has no sleeping worker, and has such items; then it comes back. It
-//! takes one at a time because what it has not started must stay where workers find it, should there be any again. After [`BATCH`] items,
+//! takes one at a time because what it has not started must stay where workers can find it, if there are any again. After [`BATCH`] items,
 //! another pool that has called comes first.
 //!
 //! Items see no difference from a worker: a rescuer has an entry in the runtime's slab and a `Context`, and runs items by `Runner`. But it
@@ -42,12 +42,12 @@
 //! time, so that call comes after [`FIRST`](crate::pool::spawn_failure::FIRST).
 //!
 //! # Its end
-//! The thread has no handle of its queue, and upgrades a weak one for each call. So the queue may end at any time, and ends in the rescuer
-//! if that was the last to have it. A thread that drops the queue's handle drains the queue, then ends the rescuer's thread and waits for
-//! it ([`Rescuer::end`]). A queue that ends elsewhere (it was dropped by an item of its own) tells the thread to end and does not wait: the
-//! thread that frees it may be a worker, or the rescuer itself. Nor does the rescuer wait if it drops the last handle in a hook of its own.
-//! The thread that ends the runtime waits until no such thread is left (`Core::reserved`: incremented before the thread is started, then
-//! `stopping` is read; the thread that stops writes `stopping`, then reads the count; all `SeqCst`).
+//! The thread has no handle of its queue, and upgrades a weak one for each call. So the queue may end at any time. If the rescuer has the
+//! last reference, the queue ends in the rescuer. A thread that drops the queue's handle drains the queue, then ends the rescuer's thread
+//! and waits for it ([`Rescuer::end`]). A queue that ends elsewhere (it was dropped by an item of its own) tells the thread to end and does
+//! not wait: the thread that frees it may be a worker, or the rescuer itself. Nor does the rescuer wait if it drops the last handle in a
+//! hook of its own. The thread that ends the runtime waits until no such thread is left (`Core::reserved`: incremented before the thread is
+//! started, then `stopping` is read; the thread that stops writes `stopping`, then reads the count; all `SeqCst`).
 //!
 //! Handles of threads are in the entries of the slab. An entry is used again after its thread has ended; so the thread that ends another
 //! takes the handle first, and then tells that thread. `lifecycle` makes starting and ending come one after the other.
@@ -205,7 +205,7 @@ fn live<P: Platform>(
     Ran::Here
 }
 
-/// Goes to the pool, runs the queue's items there while it must, and comes back.
+/// Goes to the pool, runs the queue's items there as long as necessary, and comes back.
 fn visit<P: Platform>(
     inner: &Inner<P>,
     rescuer: &Rescuer<P>,
@@ -215,7 +215,7 @@ fn visit<P: Platform>(
 ) -> Ran {
     let me = P::current_thread();
     let (mask, affinity) = inner.affinity_in(pool);
-    // If the system does not allow it, it runs where it is.
+    // If the system does not allow that, the rescuer runs the items where it is.
     let _ = P::set_affinity(me, &mask);
     let node = pool.near_node();
     if node.is_some() {
@@ -235,8 +235,8 @@ fn visit<P: Platform>(
         // What was put back from batches may have come when every worker was about to sleep.
         pool.call_worker();
     }
-    // It may be the last to have the queue, and the queue the last to have the runtime: then it is still within one of the runtime's
-    // threads.
+    // The rescuer may have the last reference to the queue, and the queue the last one to the runtime: then this still runs in one of the
+    // runtime's threads.
     drop(queue);
     drop(entered);
     if node.is_some() {
@@ -271,7 +271,7 @@ fn rescue<P: Platform>(
     Ran::Here
 }
 
-/// What belongs to a queue.
+/// The pwqs and activation items that belong to a queue.
 struct Own<'a, P: Platform> {
     queue: &'a Queue<P>,
     newest: *const PoolWorkqueue<P>,

@@ -9,11 +9,11 @@ use super::Runner;
 /// How often it checks the inbox before other threads may run: some 2 us.
 const CHECKS: u32 = 64;
 /// The number of items since it was woken from which on a worker that found nothing lets other threads run, before it checks again. A
-/// worker that runs a single item now and then gains nothing from that.
+/// worker that runs a single item now and then gains nothing from letting others run.
 const STEADY: u32 = 2;
 /// The count of unsuccessful searches goes up to this: at the least, a worker looks for work once in 32 times that it goes to sleep.
 const MOST_FRUITLESS: u32 = 5;
-/// A yield that took this long was for a crowd: some time slices of other threads are no longer than that.
+/// A yield that took at least this long gave the CPU to many threads: the time slices of a few other threads take less.
 const LONG_YIELD: Duration = Duration::from_millis(20);
 /// Letting others run may cost one part in this many of a worker's time.
 const YIELD_SHARE: u32 = 100;
@@ -48,7 +48,7 @@ impl<P: Platform> Runner<'_, P> {
                 return true;
             }
             let goes_on = self.let_others_run() || several;
-            // Another thread may be waiting until the worker has let go of the queue that it served last, or ends.
+            // Another thread may be waiting until the worker has released the queue that it served last, or ends.
             if !goes_on || self.inner.is_stopping() || self.inner.services.departures.is_awaited() {
                 break;
             }

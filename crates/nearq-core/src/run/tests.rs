@@ -120,7 +120,7 @@ fn an_item_that_queues_another_and_is_dropped_with_its_queue() {
         });
         assert!(queue.queue(&work));
         drop(work);
-        // Waits for what is queued; or the item has the queue, and drops it: then the runtime waits for the worker.
+        // Waits for what is queued; or the item has the queue and drops it, and then the runtime waits for the worker.
         drop(queue);
         drop(runtime);
         assert!(runs.load(Ordering::Relaxed) >= 1);

@@ -61,7 +61,7 @@ impl<P: Platform> services::Host<P> for Inner<P> {
             if P::fork_epoch() == epoch {
                 let before = own.bow_out(worker, number);
                 own.leaving.fetch_sub(1, Ordering::SeqCst);
-                // It is not counted any more, and has nothing left to do but end.
+                // The thread is not counted any more, and only has to end.
                 before.into_iter().for_each(P::join);
             }
         });
@@ -101,7 +101,7 @@ impl<P: Platform> Inner<P> {
     fn bow_out(&self, worker: &Worker<P>, number: u32) -> Option<P::JoinHandle> {
         // Its entry may belong to another thread by now, with that thread's handle.
         let own = worker.handle.lock().take_if(|(of, _)| *of == number);
-        // Otherwise the thread that stops the runtime has it, or the one that started this thread has not stored it yet.
+        // Otherwise the thread that stops the runtime has the handle, or the thread that started this one has not stored it yet.
         own.and_then(|(_, handle)| self.last_ended.lock().replace(handle))
     }
 

@@ -58,9 +58,9 @@ struct Waiting<P: Platform> {
 /// How many workers to retire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retire {
-    /// One, unless as many workers are about to end as pools are in the line.
+    /// One worker, unless as many workers are about to end as pools are in the line.
     One,
-    /// One, however many workers are about to end.
+    /// One worker, however many workers are about to end.
     OneMore,
 }
 
@@ -68,7 +68,7 @@ enum Retire {
 struct Sleepers<'a, P: Platform> {
     pool: &'a Pool<P>,
     count: u32,
-    /// The one that took its last items first.
+    /// Of these, the worker that took its last items longest ago.
     longest: &'a Worker<P>,
 }
 
@@ -185,7 +185,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             pool.worker_ended();
             if worker.retire() {
                 if !core::ptr::eq(pool, worker.pool()) {
-                    // It had ended meanwhile, and its entry belongs to another pool.
+                    // The worker had ended meanwhile, and its entry belongs to another pool.
                     pool.count_worker();
                     worker.pool().worker_ended();
                 }

@@ -1,8 +1,8 @@
 //! The pools of a runtime and their concurrency limits: made on first use, and linked to each other.
 //!
-//! A runtime may have made thousands, as each combination of attributes has its own. So nothing here iterates over all of them: a pool is
-//! found by its key, and the lists of those that help each other are made within a family, outside of which no pool helps. If there are
-//! many, the monitor checks only those that have users, threads or work (`pool/service`).
+//! A runtime may have made thousands of pools, because each combination of attributes has its own. So nothing here iterates over all of
+//! them: a pool is found by its key, and the lists of those that help each other are made within a family, outside of which no pool helps.
+//! If there are many, the monitor checks only those that have users, threads or work (`pool/service`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ pub(crate) struct Pools<P: Platform> {
     all: Vec<Arc<Pool<P>>>,
     by_key: HashMap<PoolKey, usize>,
     families: HashMap<Family, Vec<usize>>,
-    /// Those that the monitor checks, by their numbers.
+    /// The pools that the monitor checks, by their numbers.
     in_service: Vec<Arc<Pool<P>>>,
     /// Once there are this many of these, those without users are removed.
     many: usize,
 }
 
-/// This many pools can be checked without harm.
+/// Checking this many pools costs little.
 const FEW: usize = if cfg!(test) { 4 } else { 128 };
 
 impl<P: Platform> Pools<P> {
@@ -50,7 +50,7 @@ impl<P: Platform> Pools<P> {
         self.all.iter()
     }
 
-    /// Those that may have users or threads, by their numbers.
+    /// The pools that may have users or threads, by their numbers.
     pub(crate) fn in_service(&self) -> impl Iterator<Item = &Arc<Pool<P>>> {
         self.in_service.iter()
     }

@@ -1,12 +1,12 @@
 //! Retrying after the system has refused the threads that are responsible for waiting work.
 //!
-//! Work is started by workers, and the monitor ensures that there are some. If the monitor's own thread is refused, or the timer's, the
-//! runtime may have no thread that would try again, and accepted work would wait until more is queued. So the attempt is left to the
-//! platform (`Threads::retry_later`), and made by the next thread that waits for work: a thread that joins, flushes, waits for a scope or
-//! drops a queue; the timer's thread; the monitor's; an idle worker, one of which is woken for this; a thread that repeatedly asks whether
-//! an item is pending or finished; or a thread that polls a future of ours, which is pending. While an attempt is left, one idle worker
-//! does not end, however long it has been idle: the one with the lowest number. If no worker is idle, the monitor is woken. So an attempt
-//! is made as long as the runtime has any thread at all.
+//! Workers start work, and the monitor ensures that there are workers. If the monitor's own thread is refused, or the timer's, the runtime
+//! may have no thread that would try again, and accepted work would wait until more is queued. So the attempt is left to the platform
+//! (`Threads::retry_later`), and made by the next thread that waits for work: a thread that joins, flushes, waits for a scope or drops a
+//! queue; the timer's thread; the monitor's; an idle worker, one of which is woken for this; a thread that repeatedly asks whether an item
+//! is pending or finished; or a thread that polls a future of ours, which is pending. While an attempt is left, one idle worker does not
+//! end, however long it has been idle: the one with the lowest number. If no worker is idle, the monitor is woken. So an attempt is made as
+//! long as the runtime has any thread at all.
 //!
 //! An attempt tries once to start each of the two threads that is needed. `left` is set while an attempt is on the platform's list. The
 //! thread that makes the attempt clears `left` first (CLEAR), and then checks which threads are needed (SEE). A thread that could not start
@@ -60,7 +60,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         P::has_retries() && self.first_idle().is_some_and(|first| core::ptr::eq(first, worker))
     }
 
-    /// A worker that may have been told of attempts has something else to do from now on, or ends: another one is told instead.
+    /// A worker that may have been woken for an attempt has something else to do from now on, or ends: another worker is woken instead.
     pub(crate) fn hand_retries_on(&self) {
         if P::has_retries() {
             self.notify_sleeper();

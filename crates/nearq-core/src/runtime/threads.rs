@@ -19,7 +19,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         if self.hint_receiver.swap(receiver, Ordering::Relaxed) == receiver || receiver == 0 {
             return;
         }
-        // Rescuers report their home wherever they go.
+        // Rescuers send their home to the scheduler wherever they go.
         for worker in self.services.workers.iter().filter(|worker| !worker.rescues()) {
             let Some(node) = worker.pool().near_node() else { continue };
             // Locked until the hint is sent: the thread takes itself out before it ends.

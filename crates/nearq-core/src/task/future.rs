@@ -58,9 +58,9 @@ use crate::queue::Queue;
 use crate::task::join::{JoinHandle, Kind};
 use crate::task::{Owner, Task, TaskState, left_behind};
 
-/// Where a future goes when it is woken.
+/// The place to which a future is sent when it is woken.
 pub(crate) trait Route<P: Platform>: Send + 'static {
-    /// What keeps the place alive if it refuses.
+    /// What keeps the place alive after it has refused a queueing.
     type Kept: Send + 'static;
 
     /// Sends a queueing, counted. If the place is closed, it gives the queueing back.
@@ -157,7 +157,7 @@ where
         // Relaxed: `start` was a read-modify-write of the same word, and acquired.
         let state = self.item().state.load(Ordering::Relaxed);
         if state & DONE != 0 {
-            // It was woken just as it ended.
+            // The future was woken at the moment at which it ended.
             return false;
         }
         if state & CANCELLED != 0 {
@@ -366,7 +366,7 @@ where
         true
     }
 
-    /// Cancels it if it has not been polled. A future that is polled for the first time at this very moment may be cancelled too.
+    /// Cancels it if it has not been polled. A future whose first poll begins at this very moment may be cancelled, too.
     ///
     /// # Safety
     /// As [`cancel`](Self::cancel).
@@ -451,7 +451,8 @@ where
     debug_assert!(core::ptr::eq(item.table(), &Made::<P, F, T>::TABLE));
     // The handle's reference and the queueing are given up together, with the allocation.
     core::mem::forget(handle);
-    // SAFETY: allocated as a box of this type by `owned`; no waker was made, and the queueing and the handle are all that it was known by.
+    // SAFETY: allocated as a box of this type by `owned`; no waker was made, and nothing but the queueing and the handle ever referred to
+    // it.
     let spawned = unsafe { Box::from_raw(item.into_raw().cast::<Made<P, F, T>>().as_ptr()) };
     spawned.task.into_program()
 }

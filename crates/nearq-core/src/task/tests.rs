@@ -43,7 +43,7 @@ pub(crate) fn execute<P: Platform>(item: Pending<P>) {
     }
 }
 
-/// Stands in for a list, which hands the item over.
+/// Replaces a list, which hands the item over.
 pub(crate) struct Sent<P: Platform>(pub(crate) Pending<P>);
 
 /// A task that is queued somewhere, and is not cancelled.
@@ -210,7 +210,7 @@ fn cancelled_before_the_start() {
     // The list still has it; the thread that takes it off frees it.
     desk.check();
     execute(item.0);
-    // And the other way round: the handle is dropped last.
+    // The same with the handle dropped last.
     let (item, handle) = desk.queued(|| ());
     assert!(handle.cancel());
     execute(item.0);
@@ -366,8 +366,8 @@ mod modelled {
         check(3, |mut handle| {
             let (first, second) = (Bell::<Loom>::new(), Bell::<Loom>::new());
             if poll(&mut handle, &first).is_pending() && poll(&mut handle, &second).is_pending() {
-                // The first may have rung before it was replaced; then the second poll would have been ready. So it
-                // is the second that rings.
+                // The first waker may have been called before it was replaced, but then the second poll would have been ready. So the
+                // second waker is called.
                 second.parker.park(None);
                 assert!(poll(&mut handle, &second).is_ready());
             }
@@ -386,7 +386,7 @@ mod modelled {
         });
     }
 
-    /// Cancels in one thread what is started in another: it runs or it is cancelled, and both threads agree.
+    /// Cancels in one thread what is started in another: it runs or it is cancelled, and both threads see the same result.
     fn cancelled(then: fn(JoinHandle<u32, Loom>, bool)) {
         model(2, move || {
             let desk = Desk::<Loom>::new();

@@ -200,7 +200,7 @@ impl<P: Platform> Beside<P> {
     pub(crate) fn in_domain(domain: Option<*const NodeActive<P>>) -> Option<Self> {
         // SAFETY: it exists while the caller's item runs.
         if domain.is_some_and(|domain| !unsafe { &*domain }.begin_waiting()) {
-            // None is made: its drop would end a wait that has not begun.
+            // No value is made, because its drop would end a wait that has not begun.
             return None;
         }
         Some(Beside(domain.map(|domain| (domain, P::fork_epoch()))))

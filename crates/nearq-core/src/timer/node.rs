@@ -5,7 +5,7 @@
 //!
 //! | bit | meaning | set by | cleared by |
 //! |---|---|---|---|
-//! | `HELD` | the timer may touch the node | the owner, in `arm` | the timer, when it lets go |
+//! | `HELD` | the timer may touch the node | the owner, in `arm` | the timer, when it ends its hold |
 //! | `QUEUED` | a request for the node is in the inbox, or its author is about to push it | the owner, which pushes it | the timer, which took it from there |
 //!
 //! `wanted` is set by the owner, and taken back by the owner (`disarm`) or the timer (the node expires). **The thread that takes a deadline
@@ -16,7 +16,7 @@
 //! | none | 0 | 0 | idle: the timer does not know of the node |
 //! | any | 1 | 1 | the inbox has it, and perhaps the wheel |
 //! | a time | 0 | 1 | the wheel has it, or the timer's thread is putting it there |
-//! | none | 0 | 1 | the timer's thread is handling it, calls `expire` or is about to let go |
+//! | none | 0 | 1 | the timer's thread is handling it, calls `expire`, or is about to end its hold |
 //!
 //! # When the timer will read the node
 //! `wheel_deadline` is the deadline under which the node is on the wheel; only the timer's thread writes it. A deadline that is not earlier
@@ -25,7 +25,7 @@
 //! The race is Dekker's pattern. The owner: write the word (WANT), read `wheel_deadline` (LOOK). The thread, which puts the node on the
 //! wheel: write `wheel_deadline` (FILE), read the word (CHECK). All are `SeqCst`. Either FILE comes before LOOK: then the owner sees that
 //! the node will be read too late, and queues a request. Or WANT comes before CHECK: then the thread sees the earlier deadline, and places
-//! the node again. All other steps of the thread (expiring, letting go, taking the request) are read-modify-writes of the word, which
+//! the node again. All other steps of the thread (expiring, ending the hold, taking the request) are read-modify-writes of the word, which
 //! either see what the owner wants or are seen by it.
 //!
 //! # Which thread may touch what
@@ -68,7 +68,7 @@ pub(crate) struct TimerTable<P: Platform> {
     pub(crate) release: unsafe fn(NonNull<TimerNode<P>>, bool),
 }
 
-/// What is embedded in an object that must be notified at a deadline. 64 bytes.
+/// The node that is embedded in an object which must be notified at a deadline. 64 bytes.
 #[repr(C)]
 pub(crate) struct TimerNode<P: Platform> {
     word: P::AtomicU64,
@@ -140,7 +140,7 @@ impl<P: Platform> TimerNode<P> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let known = word & (HELD | QUEUED);
-            // On the wheel, and apparently read early enough.
+            // The node is on the wheel, and apparently will be read early enough.
             let early = known == HELD && self.wheel_deadline.load(Ordering::Relaxed) <= deadline;
             let new = deadline << SHIFT | HELD | if early { 0 } else { QUEUED };
             // WANT. Release: `expire` sees what the caller wrote. Acquire: the caller sees what `expire` did.
@@ -182,7 +182,7 @@ impl<P: Platform> TimerNode<P> {
             if wanted(word) == NONE {
                 return Wanted { prevented: false, push: false, queued: false, new_hold: false };
             }
-            // A node that wants something is held. The request makes the timer let go before the time has come.
+            // A node that wants something is held. The request makes the timer end its hold before the time has come.
             let new = IDLE | HELD | QUEUED;
             match self.word.compare_exchange_weak(word, new, Ordering::SeqCst, Ordering::Acquire) {
                 Err(now) => word = now,

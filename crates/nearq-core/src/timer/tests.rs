@@ -36,7 +36,7 @@ struct Probe<P: Platform> {
     again: P::AtomicU32,
     period: P::AtomicU64,
     timer: Arc<Timer<P>>,
-    /// Gets a permit each time.
+    /// Gets a permit at each notification.
     parker: Parker<P>,
 }
 
@@ -122,7 +122,7 @@ impl<P: Platform> Owner<P> {
     /// Arms it; by one thread at a time.
     fn arm(&self, deadline: Instant) -> Armed {
         let probe = &*self.0;
-        // The one before may be under way.
+        // The deadline before may still be under way.
         let deadline_nanos = deadline.as_nanos();
         let floor = probe.floor.load(Ordering::SeqCst);
         probe.floor.store(floor.min(deadline_nanos), Ordering::SeqCst);
@@ -137,7 +137,8 @@ impl<P: Platform> Owner<P> {
         probe.prevented.fetch_add(u32::from(armed.prevented), Ordering::Relaxed);
         probe.accepted.fetch_add(u32::from(armed.hold != Hold::Refused), Ordering::Relaxed);
         probe.refused.fetch_add(u32::from(armed.hold == Hold::Refused), Ordering::Relaxed);
-        // Those before this one have been delivered or never will be; none is on its way, as when the timer's thread was preempted.
+        // The deadlines before this one have been delivered or never will be; none is still on its way, as it may be if the timer's thread
+        // was preempted.
         let accounted =
             probe.prevented.load(Ordering::Relaxed) + probe.expired.load(Ordering::SeqCst);
         if probe.accepted.load(Ordering::Relaxed) <= accounted + 1 {
@@ -177,7 +178,7 @@ impl<P: Platform> Owner<P> {
         }
     }
 
-    /// Everything is accounted for; when the timer has ended.
+    /// Checks that every deadline and hold is accounted for. Called when the timer has ended.
     fn check(&self) {
         let [accepted, refused, prevented, expired, dropped, held, released] = [
             &self.0.accepted,
@@ -196,7 +197,7 @@ impl<P: Platform> Owner<P> {
             "{accepted} deadlines accepted, {refused} refused; {prevented} prevented, {expired} expired, {dropped} dropped"
         );
         assert!(!self.0.node.is_armed());
-        // `release` counts before it lets go.
+        // `release` counts before it gives the hold back.
         let mut checks = 0;
         while Arc::strong_count(&self.0) > 1 {
             assert!(checks < 10_000, "the timer has not released the node");

@@ -132,7 +132,7 @@ impl<P: Platform> ThreadState<P> {
         while let Some(node) = self.wheel.take_any() {
             release(node);
         }
-        // What no thread could be started for. No deadline can be late any more.
+        // Runs the code for which no thread could be started. No deadline can be late any more.
         shared.leavings.run_all();
     }
 }

@@ -123,7 +123,7 @@ impl<N: Node> Wheel<N> {
                         core::mem::replace(&mut first.previous, node.as_ptr())
                     })
                 };
-                // SAFETY: in a ring every pwq leads to a node of this wheel.
+                // SAFETY: in a ring every link leads to a node of this wheel.
                 unsafe {
                     N::with_entry(NonNull::new_unchecked(last), |last| last.next = node.as_ptr());
                 }
@@ -168,9 +168,9 @@ impl<N: Node> Wheel<N> {
         if row.heads[slot] == node.as_ptr() {
             row.heads[slot] = next;
         }
-        // SAFETY: in a ring every pwq leads to a node of this wheel.
+        // SAFETY: in a ring every link leads to a node of this wheel.
         unsafe { N::with_entry(NonNull::new_unchecked(next), |entry| entry.previous = previous) };
-        // SAFETY: in a ring every pwq leads to a node of this wheel, which is alive while it is there.
+        // SAFETY: in a ring every link leads to a node of this wheel, which is alive while it is there.
         unsafe { N::with_entry(NonNull::new_unchecked(previous), |entry| entry.next = next) };
         true
     }
@@ -248,7 +248,7 @@ impl<N: Node> Wheel<N> {
         }
         let mut node = head;
         loop {
-            // SAFETY: in a ring every pwq leads to a node of this wheel.
+            // SAFETY: in a ring every link leads to a node of this wheel.
             let this = unsafe { NonNull::new_unchecked(node) };
             // SAFETY: a node of this wheel, hence alive; its entry is touched by this wheel alone.
             let (next, deadline) = unsafe {
@@ -282,7 +282,7 @@ impl<N: Node> Wheel<N> {
                 return Some(node);
             }
             earliest = earliest.min(deadline);
-            // SAFETY: in a ring every pwq leads to a node of this wheel.
+            // SAFETY: in a ring every link leads to a node of this wheel.
             node = unsafe { NonNull::new_unchecked(next) };
             if node == begin {
                 self.levels[0].earliest[slot] = earliest;

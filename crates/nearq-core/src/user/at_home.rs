@@ -83,7 +83,7 @@ impl<P: Platform> Home<P> {
 struct Before {
     affinity: Option<CpuSet>,
     memory: Option<MemoryPolicy>,
-    /// The system's scheduler was told of the home.
+    /// Whether the system's scheduler was told of the home.
     hinted: bool,
 }
 
@@ -94,7 +94,7 @@ struct Before {
 pub struct AtHome<P: Platform = Linux> {
     home: Home<P>,
     before: Before,
-    /// It belongs to the thread that made it.
+    /// Not `Send`: the guard belongs to the thread that made it.
     thread: PhantomData<*const ()>,
 }
 

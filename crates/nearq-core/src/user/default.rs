@@ -40,7 +40,7 @@ impl<T: Send + Sync> Once<T> {
         })
     }
 
-    /// Makes that the value, unless there is one, which is the error then.
+    /// Stores the value unless there is one already, which is then returned as the error.
     fn offer(&'static self, value: T) -> Result<&'static T, &'static T> {
         let made = Box::into_raw(Box::new(value));
         match self.0.compare_exchange(
@@ -52,7 +52,7 @@ impl<T: Send + Sync> Once<T> {
             // SAFETY: just made, and never freed.
             Ok(_) => Ok(unsafe { &*made }),
             Err(first) => {
-                // SAFETY: ours; another thread was faster, and none has seen it. Its drop ends no thread: it has none.
+                // SAFETY: the box is ours; another thread was faster, and no thread has seen ours. Its drop ends no thread: it has none.
                 drop(unsafe { Box::from_raw(made) });
                 // SAFETY: not null, and never freed.
                 Err(unsafe { &*first })

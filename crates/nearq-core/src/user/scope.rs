@@ -312,7 +312,7 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
         let task: Closure = unsafe { core::mem::transmute(task) };
         let Some(within) = &self.within else {
             if let Err(refusal) = self.queue.try_spawn(task) {
-                // The closure is gone, and with it what would have ended it.
+                // The closure is gone, and so is what would have reported its end.
                 self.back().end(Err(Panic::new(Box::new(refusal.to_string()))));
             }
             return;

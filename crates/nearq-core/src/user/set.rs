@@ -181,7 +181,7 @@ impl<T: Send, P: Platform> Members<T, P> {
         }
     }
 
-    /// The result of what has ended, and where it was.
+    /// The result of a member that has ended, and the place where the set had its handle.
     fn take_any(&mut self) -> Option<(u32, Result<T, JoinError>)> {
         if self.ended.is_null() {
             // SeqCst: for the wait queue. It also acquires what the pushes released.
@@ -236,7 +236,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     /// A member that was held back stays so while its domain has admitted nothing. So if one member after the other cannot be waited for,
     /// none is checked twice.
     fn all_held_back(&mut self) -> Option<*const NodeActive<P>> {
-        // Where the last check ended: most often, the member that will end next.
+        // Checks first where the last check ended: that is most often the member that will end next.
         if let Some(place) = self.order.unseen() {
             self.held_back_at(place)?;
         }

@@ -2,8 +2,8 @@
 //!
 //! # Steps
 //! 1. *Close*: `shut` is set, then each queue is drained for good (`flush`): its ceilings stay closed, so every issuer takes the slow path
-//!    (`NodeActive::enter_closed`), where all but the runtime's own running items are refused: what these queue belongs to the work that
-//!    must be finished.
+//!    (`NodeActive::enter_closed`), where all but the runtime's own running items are refused. What those items queue is a part of the work
+//!    that must be finished.
 //! 2. *Empty*: wait until, at one moment, nothing is admitted, held back or running in any domain of any queue.
 //! 3. *End*: `stopping` is set; every worker, the monitor and the timer end, and are joined. `ended` is set.
 //!
@@ -11,9 +11,9 @@
 //! earlier, its queue refuses it. A future that sleeps goes on sleeping, and is cancelled by a wake (`future`); a future that is woken by
 //! one of the runtime's workers before the end is an item like others. What a frozen queue holds back does delay the shutdown.
 //!
-//! A time-out returns from wherever it is. Nothing is opened again and nothing is thrown away: what is queued goes on, and the next call
-//! goes on waiting. `gave_up` is set: the drop of a queue does not wait any more, because its owner has said how long to wait; a queue that
-//! is not empty then is kept until it is (as one that is dropped by its own item).
+//! If the time is over, the call returns at whichever step it is. Nothing is opened again and nothing is thrown away: what is queued goes
+//! on, and the next call goes on waiting. `gave_up` is set: the drop of a queue does not wait any more, because its owner has said how long
+//! to wait; a queue that is not empty then is kept until it is (as one that is dropped by its own item).
 //!
 //! # The races
 //! *An issuer that saw the queue open*: it is counted in `admitted` or `inactive`, then checks whether a thread drains (or whether the
@@ -96,9 +96,9 @@ impl<P: Platform> Inner<P> {
         self.shutdown.shut.store(1, Ordering::SeqCst);
         if blocking::<P, _>(|| self.wait_until_empty(deadline) && self.end_threads(deadline)) {
             self.shutdown.ended.store(1, Ordering::Release);
-            // A thread that is in the middle of dropping a queue need not wait for what only threads could do.
+            // A thread that is dropping a queue need not wait for what only the runtime's threads could do.
             self.services.departures.notify();
-            // Queues that no thread waited for; no worker comes for them any more.
+            // Queues that no thread waited for: no worker will free them any more.
             self.reap_orphans();
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl<P: Platform> Inner<P> {
             }
             P::sleep(LOOK);
         }
-        // They have nothing left to do but end.
+        // These threads only have to end.
         self.join_threads();
         true
     }

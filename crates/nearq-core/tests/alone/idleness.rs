@@ -22,7 +22,7 @@ fn busy(runtime: &Runtime) -> Vec<Workqueue> {
             }
         });
     }
-    // The monitor has had something to check, too.
+    // So that the monitor has had something to check, and its thread exists as well.
     queues[0].scope(|scope| {
         for _ in 0..runtime.parallelism() + 2 {
             scope.spawn(|| std::thread::sleep(Duration::from_millis(20)));
@@ -47,7 +47,7 @@ fn an_idle_runtime_causes_no_wake_ups() {
 #[test]
 fn a_runtime_without_work_has_no_threads() {
     let _alone = alone();
-    // A runtime that an item of its own has dropped ends by itself, also after the test in which that was.
+    // A runtime that was dropped by one of its own items ends by itself, even after the test in which that happened.
     eventually("the threads of other tests have ended", || threads().is_empty());
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("unused").build().unwrap();
@@ -119,7 +119,7 @@ fn the_last_handle_ends_every_thread() {
             .unwrap();
         (0..round).for_each(|_| drop(queue.spawn(|| {})));
         if round % 3 == 0 {
-            // So that the monitor is there, too.
+            // So that the monitor's thread exists as well.
             queue.scope(|scope| {
                 (0..8).for_each(|_| scope.spawn(|| std::thread::sleep(Duration::from_millis(1))))
             });

@@ -6,13 +6,13 @@ use nearq_core::{AffinityScope, Runtime};
 
 use crate::common::{alone, eventually};
 
-/// Of the process. Each stack is one, and what guards it another.
+/// Memory mappings of the process. Each stack is one mapping, and its guard page is another.
 fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
-/// Pools, tables and pwqs of old attributes are kept, because an issuer may still go by them (`queue/change.rs`). Threads, their stacks and
-/// their entries are not.
+/// Pools, tables and pwqs of old attributes are kept, because an issuer may still use them (`queue/change.rs`). Threads, their stacks and
+/// their entries are not kept.
 #[test]
 fn a_change_of_attributes_leaves_no_thread_no_stack_and_no_entry() {
     const CHANGES: u64 = 400;
@@ -21,18 +21,18 @@ fn a_change_of_attributes_leaves_no_thread_no_stack_and_no_entry() {
     let queue =
         runtime.workqueue_builder("changed").affinity_scope(AffinityScope::System).build().unwrap();
     let change = |number: u64| {
-        // Another one each time.
+        // A different value each time.
         queue.set_time_slice(Duration::from_nanos(200_000 + number * 1000)).unwrap();
         queue.spawn(|| std::thread::current().name().map(str::to_owned)).join().unwrap()
     };
     let (before, mut name) = (mappings(), None);
     for number in 0..CHANGES {
         name = change(number);
-        // The workers of pools that are not used go after 100 ms.
+        // The workers of unused pools end after 100 ms.
         eventually("there are few threads", || runtime.thread_count() < 40);
     }
     eventually("only the threads of the last pools are left", || runtime.thread_count() <= 4);
-    // Some are kept by the C library, for the next threads.
+    // The C library keeps some stacks for the next threads.
     let more = mappings().saturating_sub(before);
     assert!(more < CHANGES as usize, "{more} mappings more after {CHANGES} changes");
     let name = name.unwrap();

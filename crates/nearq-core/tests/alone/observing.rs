@@ -34,7 +34,7 @@ fn worker_threads_are_named_after_their_pool_and_number() {
         let number = name.strip_prefix(&format!("nq/u{pool}:")).unwrap_or_else(|| panic!("{name}"));
         number.parse::<u32>().unwrap();
     }
-    // So much waits that the monitor must check it.
+    // So many items wait that the monitor must check the pool.
     let queue = runtime.workqueue_builder("names").build().unwrap();
     queue.scope(|scope| {
         (0..20).for_each(|_| scope.spawn(|| std::thread::sleep(Duration::from_millis(2))))
@@ -180,7 +180,7 @@ fn statistics_are_plausible() {
     let time: Duration = queue.statistics().iter().map(|pwq| pwq.cpu_time).sum();
     assert!(time < burn * 3 / 2, "{time:?}");
     for _ in 0..10 {
-        // Without the hook, which may print where that was and take long for it.
+        // Without the panic hook, which may print a backtrace and take long.
         drop(queue.spawn(|| std::panic::resume_unwind(Box::new("on purpose: counted"))));
     }
     let (go, gate) = mpsc::channel::<()>();
@@ -197,7 +197,7 @@ fn statistics_are_plausible() {
     waits.join().unwrap();
     eventually("it has ended", || sum(&queue.statistics(), |pwq| pwq.completed) == 12);
     eventually("no item runs", || sum(&queue.statistics(), |pwq| pwq.started) == 12);
-    // What slept costs nothing.
+    // Sleeping items use no CPU time.
     let time: Duration = queue.statistics().iter().map(|pwq| pwq.cpu_time).sum();
     assert!(time < burn * 2, "{time:?}");
 }

@@ -1,5 +1,5 @@
-//! Work gets started whatever the items do: sleep, block, fill every thread; and never more runs at once than there are
-//! CPUs, if no item sleeps.
+//! Work gets started whatever the items do (sleep, block, fill every thread). If no item sleeps, there are never more running items than
+//! CPUs.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,7 +10,7 @@ use nearq_platform::{Linux, Placement, Threads};
 
 use crate::common::{self, Gate, PATIENCE, alone, watch};
 
-/// Spawns so many items that sleep until the gate opens, and waits until they have started.
+/// Spawns that many items, which sleep until the gate opens, and waits until all of them have started.
 fn fill(queue: &Workqueue, count: usize, gate: &Gate) -> Vec<JoinHandle<()>> {
     let (sender, receiver) = mpsc::channel();
     let handles = (0..count)
@@ -33,7 +33,7 @@ fn an_item_starts_although_every_worker_sleeps_in_another_item() {
     let _watchdog = watch(Some(&runtime));
     let queue = runtime.workqueue_builder("asleep").build().unwrap();
     let gate = Gate::default();
-    // More than there are CPUs: each beyond them had to be found out.
+    // More items than CPUs: the monitor had to notice each sleeping item beyond that number.
     let sleepers = fill(&queue, runtime.parallelism() + 3, &gate);
     let mut times = Vec::new();
     for _ in 0..11 {
@@ -134,7 +134,7 @@ fn a_batch_whose_first_item_blocks_does_not_delay_the_others() {
                 runtime.workers().iter().all(|worker| worker.sleeping)
             });
             std::thread::sleep(Duration::from_millis(40));
-            // On the worker's CPU: it does not run before everything is queued, and takes it all at once.
+            // On the worker's CPU: the worker does not run before everything is queued, and then takes all of it at once.
             Linux::set_affinity(Linux::current_thread(), &CpuSet::single(cpu)).unwrap();
             let gate = Gate::default();
             let gate_clone = gate.clone();
@@ -145,7 +145,8 @@ fn a_batch_whose_first_item_blocks_does_not_delay_the_others() {
                 if others.iter().all(JoinHandle::is_finished) {
                     break None;
                 }
-                // The simulated machine shows how soon it is by the rule. Without the rule they wait until the gate is open.
+                // The tests on simulated machines show how soon the rule starts the items. Without the rule, the items wait until the gate
+                // is open.
                 if begin.elapsed() > PATIENCE {
                     break Some(others.iter().filter(|other| !other.is_finished()).count());
                 }
@@ -199,7 +200,7 @@ fn items_behind_a_blocker_that_follows_short_items_are_not_delayed() {
 struct Crowd {
     inside: AtomicUsize,
     most: AtomicUsize,
-    /// Visits during which one more was there than there are CPUs, or several.
+    /// The number of visits during which there was at least one item more than there are CPUs.
     crowded: AtomicUsize,
 }
 
@@ -226,17 +227,18 @@ fn no_more_items_run_at_once_than_there_are_cpus() {
     let _watchdog = watch(Some(&runtime));
     let queues = [AffinityScope::Cpu, AffinityScope::System, AffinityScope::Cache]
         .map(|scope| runtime.workqueue_builder("crowd").affinity_scope(scope).build().unwrap());
-    // Every item has a worker, and none is stuck for want of one.
+    // Every item has a worker, and no item is stuck because it has none.
     for queue in &queues {
         queue.spawn(|| {}).join().unwrap();
     }
-    // Where other programs take the CPUs, a worker that waits for one for 10 ms is replaced, and there is one too many when it comes back.
-    // That is no fault, and passes; without a limit every round has far too many. Simulated machines show it without others, exactly.
+    // If other programs take the CPUs, a worker that waits for a CPU for 10 ms is replaced, and there is one worker too many when it comes
+    // back. That is not a fault, and it does not last; without a limit every round has far too many. The tests on simulated machines check
+    // the exact number, without other programs.
     let mut seen = Vec::new();
     while seen.len() < 20 {
         let (most, crowded) = crowd_of(&queues, places);
         println!("{most} at once on {places} CPUs; {crowded} visits with more than one for each");
-        // Without a limit there would be one for each CPU of each queue, and helpers, all the time.
+        // Without a limit there would always be one worker for each CPU of each queue, and helpers in addition.
         if most <= places + 1 && crowded <= 300 {
             return;
         }
@@ -247,11 +249,11 @@ fn no_more_items_run_at_once_than_there_are_cpus() {
     );
 }
 
-/// The most of 3000 items that ran at once, and how many of them found more than `places` there.
+/// Runs 3000 items; returns the most that ran at once, and how many of them found more than `places` running.
 fn crowd_of(queues: &[Workqueue], places: usize) -> (usize, usize) {
     let crowd = Arc::new(Crowd::default());
-    // Items that exist beforehand: where workers free memory, they wait for the allocator's lock, whose holder may not run because the
-    // machine is busy with others. Then another worker may take their place.
+    // The items exist beforehand. Workers that free memory wait for the allocator's lock, whose holder may not get a CPU on a busy machine;
+    // then another worker may take their place.
     let done = Arc::new(AtomicUsize::new(0));
     let works: Vec<_> = (0..3000)
         .map(|_| {
@@ -281,7 +283,7 @@ fn every_queue_makes_progress_beside_an_endless_one() {
         runtime.workqueue_builder("modest").affinity_scope(AffinityScope::Cpu).build().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let crowd = Arc::new(Crowd::default());
-    // Items that are always followed by others.
+    // Items that are always followed by further items.
     let works: Vec<_> = (0..4 * runtime.parallelism())
         .map(|_| {
             let crowd = Arc::clone(&crowd);

@@ -1,7 +1,8 @@
-//! The system refuses every thread for a moment, and gives them again: what was accepted meanwhile runs, whichever way a thread waits for it,
-//! though nothing more is queued. Linux's own waiting does that (`nearq_platform`); tests/simulated/refused.rs has the simulator's.
+//! The system refuses every thread for a moment, and then allows threads again. What was accepted meanwhile runs, whichever way a thread
+//! waits for it, although nothing more is queued. Here the waiting functions of Linux retry (`nearq_platform`); tests/simulated/refused.rs
+//! tests those of the simulator.
 //!
-//! This program has a `pthread_create` of its own, which refuses as long as a test wants that.
+//! This program has its own `pthread_create`, which refuses threads as long as a test wants it to.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use nearq_core::{Runtime, Work, Workqueue};
 
 use crate::common::{self, PATIENCE, command, output_text, part};
 
-/// Whether the system gives no thread.
+/// Whether the system refuses threads.
 static REFUSES: AtomicBool = AtomicBool::new(false);
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -25,7 +26,7 @@ type Create = unsafe extern "C" fn(
 
 /// # Safety
 /// As for the C library's.
-// SAFETY: it is the C library's, or refuses as that may.
+// SAFETY: it calls the C library's function, or fails as that function may.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
@@ -51,7 +52,7 @@ fn refuse() {
     REFUSES.store(true, Ordering::SeqCst);
 }
 
-/// A runtime's thread that waits for the item that it refuses to start.
+/// An item waits inside a worker for what is queued on another pool, for which no worker can be started.
 fn running(queue: &Workqueue, refuse: fn(), inside: impl FnOnce(&Workqueue) + Send + 'static) {
     let favoured = queue.runtime().workqueue_builder("other pool").nice(7).build().unwrap();
     let waiter = queue.spawn(move || {
@@ -115,7 +116,7 @@ const WAITS: [(&str, Wait); 13] = [
         queue.queue(&work);
         begins.recv().unwrap();
         refuse();
-        // The item ends when this one runs.
+        // The item ends when this item runs.
         let other = queue.runtime().workqueue_builder("other pool").nice(7).build().unwrap();
         drop(other.spawn(move || sender.send(()).unwrap()));
         assert!(!work.cancel_sync().unwrap());
@@ -151,7 +152,8 @@ fn every_wait_ends_when_threads_can_be_started_again() {
             command(every_wait_ends_when_threads_can_be_started_again, "alone").output().unwrap();
         return assert!(output.status.success(), "{}", output_text(&output));
     }
-    // A thread that is there before any is refused, and that no other one of this process waits with: it would try again too.
+    // This thread exists before any thread is refused. No other thread of the process waits at the same time, because it would try again
+    // too.
     let (waits, next) = mpsc::channel::<Wait>();
     let (done, ends) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -164,7 +166,7 @@ fn every_wait_ends_when_threads_can_be_started_again() {
     for (name, wait) in WAITS {
         waits.send(wait).unwrap();
         common::eventually(name, || REFUSES.load(Ordering::SeqCst));
-        // By then it waits, and some threads were refused again.
+        // By then the thread waits, and some threads were refused again.
         let early = ends.recv_timeout(Duration::from_millis(200));
         REFUSES.store(false, Ordering::SeqCst);
         assert!(early.is_err(), "{name}: it ended although no thread could be started");

@@ -13,7 +13,7 @@ use crate::common::{
     watch,
 };
 
-/// What is not tested, but for the limit's name; and how to have it where control groups are refused.
+/// What is not tested (the name of the limit follows), and how to run it if control groups are refused.
 const RESCUERS: &str = "rescuers under the limit";
 const AS_ROOT: &str = "run the tests as root, with a cgroup file system that can be written to";
 
@@ -31,7 +31,8 @@ fn has_thread(name: &str) -> bool {
     threads().into_values().any(|other| other == name)
 }
 
-/// Items that sleep until the gate opens, until all workers there may be have one and nothing more starts; and what waits behind them.
+/// Queues items that sleep until the gate opens, so many that every worker that may exist has one and nothing more starts; and items that
+/// wait behind them.
 fn put_to_sleep(
     queue: &Workqueue,
     gate: &Gate,
@@ -48,7 +49,7 @@ fn put_to_sleep(
     handles
 }
 
-/// All workers are asleep and none can be started: items of the queue with a rescuer run all the same, the others wait.
+/// All workers are asleep and none can be started: items of the queue with a rescuer still run, and all others wait.
 fn check_progress(
     runtime: &Runtime,
     queue: &Workqueue,
@@ -66,7 +67,7 @@ fn check_progress(
         let times: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap()).collect();
         println!("round {round}: first after {:?}, last after {:?}", times[0].1, times[49].1);
         assert!(times.iter().enumerate().all(|(at, (number, _))| at == *number));
-        // 10 ms by the rule, as long again if a call has just come for nothing; the rest is for a machine that does other things.
+        // 10 ms by the rule, and another 10 ms if the rescuer has just been called without need; the rest is for a busy machine.
         assert!(times[49].1 < Duration::from_secs(1), "{times:?}");
     }
     assert_eq!(rescued(queue), 250);
@@ -75,7 +76,7 @@ fn check_progress(
         "only the queue that has a rescuer goes on: {}",
         common::state(runtime)
     );
-    // A drain and a flush come to an end as well.
+    // A drain and a flush end as well.
     queue.flush().unwrap();
     queue.drain().unwrap();
     gate.open();
@@ -101,7 +102,7 @@ fn the_runtimes_limit_is_reached() {
     eventually("its rescuer ended with it", || !has_thread("nq/R-saved"));
 }
 
-/// A test that ran apart says `ends well`, or what it has skipped.
+/// A test that ran in a process of its own prints `ends well`, or what it has skipped.
 #[track_caller]
 fn has_ended_well(output: &Output) {
     let text = output_text(output);
@@ -122,10 +123,10 @@ fn can_start_threads() -> bool {
     std::thread::Builder::new().spawn(|| {}).map(|thread| thread.join().unwrap()).is_ok()
 }
 
-/// Everything of a process that can start no thread from the moment that `exhaust` returns on.
+/// The whole test in a process that can start no thread once `exhaust` has returned.
 fn without_threads(limit: &str, exhaust: impl FnOnce()) {
     let runtime = Runtime::builder().build().unwrap();
-    // Also where the test that started this process has been ended.
+    // This process also ends if the test that started it was killed.
     let _watchdog = watch(None);
     let queue = runtime.workqueue_builder("saved").rescuer().build().unwrap();
     let others = runtime.workqueue_builder("others").build().unwrap();
@@ -139,7 +140,7 @@ fn without_threads(limit: &str, exhaust: impl FnOnce()) {
         gate.open();
         return;
     }
-    // Those that were being started.
+    // Gives the threads time that were being started.
     std::thread::sleep(Duration::from_millis(50));
     let Err(error) = runtime.workqueue_builder("refused").rescuer().build() else {
         panic!("a rescuer was started");
@@ -156,7 +157,7 @@ fn without_threads(limit: &str, exhaust: impl FnOnce()) {
 
 #[test]
 fn the_users_limit_is_reached() {
-    /// A user without other processes.
+    /// A user ID that has no other processes.
     const NOBODY_ELSE: u32 = 54_321;
     if part().is_none() {
         return apart(the_users_limit_is_reached);
@@ -172,7 +173,7 @@ fn the_users_limit_is_reached() {
         }
     }
     without_threads("RLIMIT_NPROC", || {
-        // Fewer than there are; those stay.
+        // Fewer threads than there are; the existing ones stay.
         let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
         // SAFETY: the limit is read during the call.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }, 0);
@@ -183,7 +184,7 @@ fn the_users_limit_is_reached() {
 struct Group(PathBuf);
 
 impl Group {
-    /// Below one of those that this process is in, or that there are.
+    /// Below a control group of this process, or else below any existing one.
     fn make() -> Result<Self, String> {
         let groups =
             std::fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
@@ -358,7 +359,7 @@ mod forks {
     fn a_forked_child_has_a_rescuer_with_its_first_worker() {
         let _alone = alone();
         let runtime = Runtime::builder().thread_limit(2).build().unwrap();
-        // It would keep a handle of the runtime in the child.
+        // That would keep a handle of the runtime in the child.
         let _watchdog = watch(None);
         let queue = runtime.workqueue_builder("forked").rescuer().build().unwrap();
         queue.spawn(|| {}).join().unwrap();
@@ -366,7 +367,7 @@ mod forks {
             assert!(threads().is_empty(), "nothing was started");
             queue.spawn(|| {}).join().unwrap();
             eventually("the rescuer is there", || has_thread("nq/R-forked"));
-            // And does what it is for.
+            // And the rescuer runs the queue's items.
             let others = runtime.workqueue_builder("others").build().unwrap();
             let gate = Gate::default();
             let asleep = put_to_sleep(&others, &gate, 4, || runtime.thread_count() == 2);
@@ -381,7 +382,7 @@ mod forks {
             eventually("no thread is left", || threads().is_empty());
             true
         });
-        // The parent has not noticed.
+        // The parent is not affected.
         assert!(has_thread("nq/R-forked"));
         assert_eq!(rescued(&queue), 0);
     }

@@ -11,7 +11,7 @@ use crate::common::{
 };
 
 fn no_thread_is_left() {
-    // A thread that was joined is in the list for some microseconds more.
+    // A thread that was joined stays in the list for a few more microseconds.
     eventually("no thread is left", || common::threads().is_empty());
 }
 
@@ -34,7 +34,7 @@ fn an_idle_runtime_shuts_down() {
     let _alone = alone();
     let _watchdog = watch(None);
     let runtime = Runtime::builder().build().unwrap();
-    // Without any thread.
+    // Before the runtime has any thread.
     runtime.shutdown(Duration::ZERO).unwrap();
     let runtime = Runtime::builder().build().unwrap();
     let queue =
@@ -142,7 +142,7 @@ fn a_shutdown_runtime_refuses_new_items() {
     assert_eq!(builder.build().unwrap_err(), Error::ShutDown);
     let text = Error::ShutDown.to_string();
     assert!(text.contains("shut down") && !text.contains('\n'), "{text}");
-    // Everything else answers as ever.
+    // Everything else works as before.
     queue.flush().unwrap();
     queue.drain().unwrap();
     queue.set_affinity_scope(AffinityScope::Cpu).unwrap();
@@ -185,7 +185,7 @@ fn a_time_out_names_the_busy_workers() {
     }
     assert!(!text.contains("empty"), "{text}");
     println!("{text}");
-    // It stays closed, and nothing was thrown away.
+    // The runtime stays closed, and nothing was thrown away.
     assert!(!other.queue(&Work::new(|_: &Work| {})));
     assert!(runtime.shutdown(Duration::ZERO).is_err());
     barrier.open();
@@ -215,7 +215,7 @@ fn queues_are_dropped_after_a_time_out() {
         assert!(!held.is_finished());
         barrier.open();
         assert_eq!((held.join().unwrap(), waiting.join().unwrap()), (7, 8));
-        // The last worker frees the queue, and with it goes the runtime.
+        // The last worker frees the queue, and with it the runtime.
         no_thread_is_left();
     }
 }
@@ -232,7 +232,7 @@ fn a_shutdown_inside_an_item_is_refused() {
     assert!(refused.to_string().contains("itself"), "{refused}");
     // Nothing has happened.
     assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
-    // Another runtime's items may.
+    // An item of another runtime may shut this one down.
     let other = Runtime::builder().build().unwrap();
     let others = other.workqueue_builder("other").build().unwrap();
     let inside = runtime.clone();
@@ -272,7 +272,7 @@ fn a_shutdown_waits_for_stop_hooks() {
     no_thread_is_left();
 }
 
-/// Issuers that are in full swing: what was taken has run, what was refused has not.
+/// While issuers are queueing all the time: what was accepted has run, and what was refused has not.
 #[test]
 fn a_shutdown_beside_issuers() {
     const ROUNDS: usize = 60;
@@ -355,7 +355,7 @@ fn concurrent_shutdowns_beside_builders_and_drops() {
                     }
                 });
                 threads.spawn(|| {
-                    // Refused where the other one was faster.
+                    // Refused if the other thread was faster.
                     let _ = queue.spawn(|| {}).join();
                     runtime.shutdown(PATIENCE).unwrap();
                     assert_eq!(runtime.thread_count(), 0);

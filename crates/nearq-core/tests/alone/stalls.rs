@@ -1,4 +1,4 @@
-//! Stalls on Linux: where threads sleep, and where that is reported.
+//! Stalls on Linux: in which kernel functions threads sleep, and to whom a stall is reported.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Children of a test: made by the C library's `fork`; they say how they fared by their exit status. One that does not end in
-//! time is killed, and the test fails. And what every child must be able to do.
+//! Child processes of a test, made by the C library's `fork`. Their exit status says whether they succeeded. If a child does not end in
+//! time, it is killed, and the test fails. This file also has what every child must be able to do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
@@ -9,19 +9,19 @@ use nearq_core::{AffinityScope, Runtime, Work, Workqueue};
 
 use super::eventually;
 
-/// What a child has to end within; they take milliseconds. Less than [`PATIENCE`](super::PATIENCE), so that a child that hangs is
-/// reported as such.
+/// The time within which a child must end; children take milliseconds. Less than [`PATIENCE`](super::PATIENCE), so that a child that hangs
+/// is reported as such.
 pub const CHILD_PATIENCE: Duration = Duration::from_mins(1);
 
-/// The C library's `fork`: 0 in the child, which has to [`end`] before it returns into the test's harness.
+/// The C library's `fork`: 0 in the child, which must [`end`] before it returns into the test harness.
 pub fn fork() -> libc::pid_t {
-    // SAFETY: the child ends as said; until then it does what the runtime allows there.
+    // SAFETY: the child ends as described above; until then it does only what the runtime allows in a child.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     pid
 }
 
-/// Ends the child at once; whether it fared well.
+/// Ends the child at once; the argument says whether it succeeded.
 pub fn end(well: bool) -> ! {
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(i32::from(!well)) }
@@ -53,7 +53,7 @@ impl Child {
         (ended != 0).then_some(status)
     }
 
-    /// Waits for a good end.
+    /// Waits until the child has ended successfully.
     #[track_caller]
     pub fn fares_well(self) {
         let begin = Instant::now();
@@ -94,13 +94,13 @@ pub fn child(part: impl FnOnce() -> bool) {
     Child::start(part).fares_well();
 }
 
-/// Drops in a child what the parent still has: the child ends without dropping it again.
+/// Drops, in a child, a copy of a value that the parent still has; the child ends without dropping that copy again.
 pub fn drop_in_child<T>(value: &T) {
     // SAFETY: the child is a copy, and `Child::start` ends it without running any destructor of what is outside its part.
     unsafe { drop(core::ptr::read(value)) };
 }
 
-/// Everything that one may do with a queue, on an inherited one.
+/// Everything that can be done with a queue, tried on an inherited queue.
 pub fn uses(queue: &Workqueue) {
     let (sender, receiver) = mpsc::channel();
     let work = Work::new(move |work: &Work| {

@@ -1,4 +1,4 @@
-//! What the tests share: waiting with a watchdog, this process's threads, and programs that are run apart.
+//! What the tests share: waiting with a watchdog, the threads of this process, and tests that run in a process of their own.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
@@ -19,16 +19,17 @@ use nearq_core::{JoinHandle, Runtime, Workqueue};
 
 pub(crate) use skipped::skipped;
 
-/// What takes longer than this hangs. Only a watchdog: on a machine that is busy with other programs a test may get little of a CPU.
+/// A step that takes longer than this counts as hanging. This is only for the watchdog: on a machine that is busy with other programs, a
+/// test may get little CPU time.
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Ends the process with the runtime's state if it is not dropped in time.
+/// If it is not dropped in time, it prints the runtime's state and aborts the process.
 pub struct Watchdog {
     shared: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Watches over the rest of a test. `runtime` is what is shown, and kept alive meanwhile.
+/// Watches over the rest of a test. The state of `runtime` is printed if the test hangs; the runtime is kept alive meanwhile.
 pub fn watch(runtime: Option<&Runtime>) -> Watchdog {
     let shared = Arc::new((Mutex::new(false), Condvar::new()));
     let runtime = runtime.cloned();
@@ -91,13 +92,13 @@ pub fn state(runtime: &Runtime) -> String {
     text
 }
 
-/// Looks again and again until `holds`.
+/// Checks again and again until `holds` returns true.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     within(PATIENCE, what, &mut holds);
 }
 
-/// As [`eventually`], with less patience; says how long it took.
+/// As [`eventually`], with a shorter limit; returns how long it took.
 #[track_caller]
 pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let begin = Instant::now();
@@ -106,7 +107,7 @@ pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) -
             return begin.elapsed();
         }
         assert!(begin.elapsed() < patience, "not within {patience:?}: {what}");
-        // So that the thread that makes it true gets a CPU.
+        // So that the thread that will make the condition true gets a CPU.
         std::thread::sleep(Duration::from_micros(200));
     }
 }
@@ -117,7 +118,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As [`alone`], with a runtime that is watched over.
+/// As [`alone`], with a runtime and a watchdog for it.
 pub fn alone_with_runtime() -> (MutexGuard<'static, ()>, Runtime, Watchdog) {
     let alone = alone();
     let runtime = Runtime::builder().build().unwrap();
@@ -125,7 +126,7 @@ pub fn alone_with_runtime() -> (MutexGuard<'static, ()>, Runtime, Watchdog) {
     (alone, runtime, watchdog)
 }
 
-/// Four threads that call `part` so many times each, with what a dice of their own says.
+/// Runs four threads that each call `part` that many times, with random numbers from a generator of their own.
 pub fn from_all_sides(times: usize, part: impl Fn(u64) + Sync) {
     std::thread::scope(|threads| {
         for seed in 0..4_u64 {
@@ -143,8 +144,8 @@ pub fn from_all_sides(times: usize, part: impl Fn(u64) + Sync) {
     });
 }
 
-/// Where items wait until it is opened. The test's own one, which is not a clone, opens it where it is dropped: a test that fails while
-/// items wait there ends, although the drop of their queue waits for them.
+/// A gate at which items wait until it is opened. The test's own handle, which is not a clone, opens the gate when it is dropped. So a test
+/// that fails while items wait at the gate still ends, although the drop of their queue waits for them.
 #[derive(Default)]
 pub struct Barrier {
     open: Arc<AtomicBool>,
@@ -180,7 +181,7 @@ impl Barrier {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// A closure that waits there.
+    /// A closure that waits at the gate.
     pub fn hold(&self, queue: &Workqueue) -> JoinHandle<()> {
         let this = self.clone();
         queue.spawn(move || this.wait())
@@ -205,14 +206,14 @@ fn threads_in_words() -> String {
     format!("{:?}", threads())
 }
 
-/// Whether a thread of this process sleeps, as the kernel sees it. One that only waits for a CPU does not.
+/// Whether a thread of this process sleeps, as the kernel sees it. A thread that only waits for a CPU does not sleep.
 pub fn sleeps(thread: u64) -> bool {
-    // The name, in parentheses, may hold anything; the state is the letter behind it.
+    // The name, in parentheses, may contain any character; the state is the letter after it.
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
     stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')))
 }
 
-/// Waits until all threads of the runtime sleep and none has run for a tenth of a second; their context switches then.
+/// Waits until all threads of the runtime sleep and none has run for a tenth of a second; returns their context switches at that time.
 #[track_caller]
 pub fn all_asleep() -> BTreeMap<u64, u64> {
     let mut before = BTreeMap::new();
@@ -246,7 +247,7 @@ pub fn completed(queue: &Workqueue) -> u64 {
     queue.statistics().iter().map(|pwq| pwq.completed).sum()
 }
 
-/// Whether this process has so many CPUs at its start; a line says that `what` is not tested if not.
+/// Whether this process had that many CPUs when it started. If not, prints a line which says that `what` is not tested.
 pub fn has_cpus(what: &str, count: usize) -> bool {
     let cpus = Runtime::builder().build().unwrap().allowed_cpus().len();
     if cpus < count {
@@ -255,10 +256,10 @@ pub fn has_cpus(what: &str, count: usize) -> bool {
     cpus >= count
 }
 
-/// The variable that says to a test which part of it to be.
+/// The environment variable that tells a test which of its parts to run.
 const PART: &str = "NEARQ_TEST_PART";
 
-/// Which part of a test this process runs; none: the test itself.
+/// The part of a test that this process runs; `None` if it runs the test itself.
 pub fn part() -> Option<String> {
     std::env::var(PART).ok()
 }
@@ -276,7 +277,7 @@ pub fn name_of<F: Fn()>(_: &F) -> &'static str {
     std::any::type_name::<F>().split_once("::").expect("a function has a path").1
 }
 
-/// Says again what a test that ran apart has skipped: what it wrote goes into its parent's output, which the harness keeps.
+/// Prints again what a test in a process of its own has skipped, because its output goes to its parent, whose output the harness captures.
 pub fn pass_on_skipped(output_text: &str) {
     let skips = output_text.lines().filter_map(|line| line.strip_prefix("skipped: "));
     for (what, rest) in skips.filter_map(|line| line.split_once(": ")) {

@@ -1,4 +1,4 @@
-//! An item's way as others see it with their own tools: as spans of `tracing`, and as probes of the system.
+//! An item's path as external tools see it: as spans of `tracing`, and as probes of the system.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
@@ -17,7 +17,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// What was logged, one line each; and whether it panics at every call.
+/// What was logged, one line for each entry; and whether the subscriber panics at every call.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>, Arc<AtomicBool>);
 
@@ -83,7 +83,7 @@ fn an_item_is_an_event_and_a_span() {
     log.1.store(false, Ordering::Relaxed);
 }
 
-/// Whatever the subscriber does: in the issuer, in a worker, in the timer's thread and in the monitor.
+/// Whatever the subscriber does, nothing is lost: it is called in the issuer, in a worker, in the timer's thread and in the monitor.
 fn nothing_is_lost() {
     const LONG: Duration = Duration::from_mins(2);
     let builder = Runtime::builder().thread_limit(1).stall_after(Duration::from_millis(20));

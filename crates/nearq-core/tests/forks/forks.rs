@@ -1,5 +1,5 @@
-//! After a fork: the child starts afresh on what it inherits, nothing of the parent's runs there, nothing hangs, and the
-//! parent does not notice.
+//! After a fork, the child starts afresh with what it inherits, nothing of the parent's runs in the child, nothing hangs, and the parent is
+//! not affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::common::{self, Barrier, alone, alone_with_runtime, eventually, watch}
 fn a_child_uses_inherited_queues_and_the_parent_continues() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
     let queue = runtime.workqueue_builder("inherited").build().unwrap();
-    // Threads that sleep, and one that runs.
+    // Some threads that sleep, and one that runs.
     uses(&queue);
     let parent = std::process::id();
     let threads = common::threads();
@@ -37,7 +37,7 @@ fn a_child_uses_inherited_queues_and_the_parent_continues() {
         runtime.set_affinity_enabled(false);
         runtime.refresh();
         uses(&queue);
-        // The last handles: no thread is left. The parent's watchdog has one of the runtime.
+        // The last handles are dropped, and no thread is left. The parent's watchdog has a handle of the runtime.
         drop_in_child(&queue);
         drop_in_child(&runtime);
         true
@@ -83,7 +83,7 @@ fn the_system_queue_and_the_default_runtime() {
     assert_eq!(system::unbound().spawn(|| 2).join().unwrap(), 2);
 }
 
-/// An item of the parent's that waits for another one of its queue does not wait in the child, and takes no place of the limit there.
+/// An item of the parent's that waits for another item of its queue does not wait in the child, and takes no place under the limit there.
 #[test]
 fn items_that_wait_for_each_other_in_the_parent_do_not_block_the_child() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -119,7 +119,7 @@ fn items_that_wait_for_each_other_in_the_parent_do_not_block_the_child() {
     assert!(waiter.join().unwrap());
 }
 
-/// 200 forks beside four threads that queue, spawn, hold back, change and drop.
+/// 200 forks while four threads queue, spawn, hold back, change and drop.
 #[test]
 fn forks_under_load() {
     const FORKS: usize = 200;
@@ -182,7 +182,7 @@ fn forks_under_load() {
                     uses(&wide);
                     builds_another(&runtime);
                 }
-                // What was pending in the parent has not run here, although workers were there.
+                // What was pending in the parent has not run here, although there were workers.
                 let now = runs.load(Ordering::Relaxed);
                 std::thread::sleep(Duration::from_micros(300));
                 assert!(now >= before);
@@ -206,7 +206,7 @@ fn forks_under_load() {
     );
 }
 
-/// A runtime that was shut down, or is being, is so in the child too, and can be ended and dropped there.
+/// A runtime that was shut down, or is being shut down, is in the same state in the child, and can be ended and dropped there.
 #[test]
 fn forks_beside_a_shutdown() {
     let _alone = alone();
@@ -222,7 +222,7 @@ fn forks_beside_a_shutdown() {
                 runtime.shutdown(CHILD_PATIENCE).unwrap();
                 drop_in_child(&queue);
                 drop_in_child(&runtime);
-                // Another one is not concerned.
+                // Another runtime is not affected.
                 builds_another(&Runtime::builder().build().unwrap());
                 true
             });
@@ -262,7 +262,7 @@ fn grandchildren() {
     uses(&queue);
     child(|| {
         uses(&queue);
-        // While its own workers are busy.
+        // While the runtime's own workers are busy.
         let barrier = Barrier::default();
         let held = barrier.hold(&queue);
         child(|| {
@@ -334,7 +334,7 @@ fn forks_while_many_items_are_held_back() {
             queue.spawn(|| {}).join().unwrap();
             uses(&queue);
             if round % 2 == 0 {
-                // The drop waits for nothing of the parent's.
+                // The drop does not wait for anything of the parent's.
                 drop_in_child(&queue);
             }
             runs.load(Ordering::Relaxed) == 0
@@ -364,7 +364,7 @@ fn forks_while_other_threads_flush_and_drain() {
                 threads.spawn(|| if drains { queue.drain() } else { queue.flush() }.unwrap());
             }
             if drains {
-                // Each time another one: the first may be queued, and wait.
+                // A different item each time, because the first may be queued, and wait.
                 eventually("it drains", || queue.try_queue(&Work::new(|_: &Work| {})).is_err());
             } else {
                 std::thread::sleep(Duration::from_millis(5));
@@ -383,7 +383,7 @@ fn forks_while_other_threads_flush_and_drain() {
     uses(&queue);
 }
 
-/// `Command` with something to do in the child before `exec` forks for real; the hooks must not disturb it.
+/// A `Command` that runs something in the child before `exec` really forks; the hooks must not disturb that.
 #[test]
 fn commands_with_and_without_pre_exec() {
     use std::os::unix::process::CommandExt as _;
@@ -412,12 +412,12 @@ fn commands_with_and_without_pre_exec() {
 #[ignore = "measures"]
 fn what_a_fork_costs() {
     const FORKS: usize = 300;
-    /// Medians: the call in the parent, and from the call's beginning to its return in the child.
+    /// Medians of two times: of the call in the parent, and from the beginning of the call to its return in the child.
     fn measure() -> [Duration; 2] {
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..FORKS {
             let mut pipe = [0; 2];
-            // SAFETY: a place for two descriptors.
+            // SAFETY: there is space for two descriptors.
             assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
             let begin = Instant::now();
             let pid = fork();
@@ -434,7 +434,7 @@ fn what_a_fork_costs() {
             times[1].push(Duration::from_nanos(nanos));
             Child(pid).fares_well();
             for end in pipe {
-                // SAFETY: ours, and not used any more.
+                // SAFETY: the descriptors are ours, and not used any more.
                 unsafe { libc::close(end) };
             }
         }

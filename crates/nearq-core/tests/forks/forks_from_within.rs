@@ -28,7 +28,7 @@ fn a_fork_inside_an_item() {
         let handle = queue.spawn(move || {
             nearq_core::set_description("forks");
             child(|| {
-                // What a worker may not do, an ordinary thread may: the queue's drop waits for others only.
+                // An ordinary thread may do what a worker may not: the queue's drop waits for other threads only.
                 uses(&inside);
                 builds_another(inside.runtime());
                 assert!(
@@ -43,7 +43,7 @@ fn a_fork_inside_an_item() {
     uses(&queue);
 }
 
-/// The item returns in the child as well: its thread ends and does nothing to what others use by then.
+/// The item returns in the child as well: its thread ends, and does not touch what other threads use by then.
 #[test]
 fn a_task_that_forked_returns_in_the_child() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -61,7 +61,7 @@ fn a_task_that_forked_returns_in_the_child() {
                 handle.join().unwrap() == 1
             })
         });
-        // The parent's copy has started a child; the child's copy would have said that it has not.
+        // The parent's copy says that it has started a child; the child's copy would have said that it has not.
         assert!(handle.join().unwrap());
         let mut status = -1;
         // SAFETY: any child of ours, and a place for its status.
@@ -80,8 +80,8 @@ fn fork_and_return(part: impl FnOnce() -> bool + Send + 'static) -> bool {
     false
 }
 
-/// As above for an item that can be queued again: the child's copy is queued in the child while it runs there, and runs once
-/// more there, by a worker of the child.
+/// The same for an item that can be queued again: the child's copy is queued in the child while it runs there, and a worker of the child
+/// runs it once more.
 #[test]
 fn a_work_that_forked_and_queues_itself_in_the_child() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -124,7 +124,7 @@ fn a_work_that_forked_and_queues_itself_in_the_child() {
     uses(&queue);
 }
 
-/// In a scope: the child's end of the scope waits for the child's closures, and not for the parent's.
+/// A fork in a scope: in the child, the end of the scope waits for the child's closures, and not for the parent's.
 #[test]
 fn a_fork_inside_a_scope() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -139,7 +139,7 @@ fn a_fork_inside_a_scope() {
                 ended.fetch_add(1, Ordering::Relaxed);
             });
         }
-        // The child leaves the scope and ends below.
+        // The child leaves the scope, and ends below.
         pid = fork();
         if pid == 0 {
             for _ in 0..3 {
@@ -182,7 +182,7 @@ fn a_future_that_forks() {
     Child(task.join().unwrap()).fares_well();
 }
 
-/// A scope inside an item of the same queue, in whose place its closures run: one of them forks and returns in the child.
+/// A scope inside an item of the same queue, whose closures run in the place of that item: one of them forks, and returns in the child.
 #[test]
 fn a_scope_within_an_item() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -214,7 +214,7 @@ fn a_scope_within_an_item() {
                 scope.spawn(count);
             });
             if std::process::id() != parent {
-                // What the parent's closures do is not done here; the child's own is.
+                // The parent's closures do not run here; the child's own closures do.
                 let right = runs.load(Ordering::SeqCst) == 100 + u32::from(after);
                 let works = queue.spawn(|| 1).join().unwrap() == 1;
                 end(right && works);
@@ -226,7 +226,8 @@ fn a_scope_within_an_item() {
     }
 }
 
-/// A fork inside a join. The child goes on with what it has; a closure that a thread of the parent has is lost, and the join says so.
+/// A fork inside a join. The child goes on with the closures that it has; a closure that a thread of the parent has is lost, and the join
+/// reports it.
 #[test]
 fn a_fork_inside_a_join() {
     fn sum(from: u64, to: u64) -> u64 {
@@ -247,7 +248,7 @@ fn a_fork_inside_a_join() {
             let halves = catch_unwind(AssertUnwindSafe(|| {
                 let first = || {
                     if round % 2 == 0 {
-                        // Time for a thief.
+                        // Leaves a thief time to steal.
                         std::thread::sleep(Duration::from_millis(2));
                     }
                     pid = fork();
@@ -273,8 +274,8 @@ fn a_fork_inside_a_join() {
     }
 }
 
-/// The stolen closure forks, and goes on in the child while that starts threads of its own: on the stacks of threads that the child does
-/// not have. Its result belongs to one of these.
+/// The stolen closure forks, and goes on in the child while the child starts threads of its own, on the stacks of threads that the child
+/// does not have. The closure's result belongs to one of those stacks.
 #[test]
 #[allow(clippy::large_stack_arrays, reason = "it is about what lies on stacks")]
 fn a_fork_inside_a_stolen_closure_that_returns_in_the_child() {
@@ -290,11 +291,11 @@ fn a_fork_inside_a_stolen_closure_that_returns_in_the_child() {
             let ((), large) = nearq_core::join(
                 || std::thread::sleep(Duration::from_millis(100)),
                 || {
-                    // Stolen: the owner sleeps.
+                    // The closure was stolen, and its owner sleeps.
                     let forked = fork();
                     if forked == 0 {
                         let keep = std::mem::ManuallyDrop::new(keep);
-                        // Threads of the child that use their stacks, and check them.
+                        // Starts threads of the child that use their stacks, and check them.
                         for _ in 0..4 {
                             std::mem::forget(
                                 std::thread::Builder::new().stack_size(2 << 20).spawn(|| {

@@ -1,5 +1,5 @@
-//! What becomes of items, futures, sets, timers and waiting in the child of a fork: what is under way is the parent's; what the
-//! child queues itself runs there, once, and nothing in the child waits for a thread that it does not have.
+//! What becomes of items, futures, sets, timers and waiting in the child of a fork: what is under way belongs to the parent; what the child
+//! queues itself runs in the child, once; and nothing in the child waits for a thread that the child does not have.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,11 +14,11 @@ use nearq_core::{Runtime, Work, Workqueue};
 use crate::common::child::{child, drop_in_child};
 use crate::common::{Barrier, PATIENCE, alone_with_runtime, eventually};
 
-/// Later than any test ends.
+/// A time after the end of every test.
 const NEVER: Duration = Duration::from_secs(1000);
 const SOON: Duration = Duration::from_millis(2);
 
-/// A queue with one place.
+/// A queue whose limit has one place.
 fn narrow(runtime: &Runtime) -> Workqueue {
     runtime.workqueue_builder("narrow").max_active(1).build().unwrap()
 }
@@ -32,7 +32,7 @@ fn counting(runs: &Arc<AtomicU32>, barrier: &Barrier) -> Work {
     })
 }
 
-/// Everything that one may do with an item, in a child, with one of the parent's that is under way there.
+/// Everything that can be done with an item, tried in a child with an item that is under way in the parent.
 fn uses(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     barrier.open();
     let before = runs.load(Ordering::SeqCst);
@@ -59,7 +59,7 @@ fn uses(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     assert!(queue.queue_delayed(work, NEVER) && work.flush_delayed().unwrap());
     runs_once("expedited");
     assert!(queue.queue_delayed(work, NEVER) && work.cancel());
-    // Cancelled while it is held back, and queued again by a proxy.
+    // The item is cancelled while it is held back, and queued again by a proxy.
     let limit = queue.max_active();
     queue.set_max_active(1).unwrap();
     let gate = Barrier::default();
@@ -81,7 +81,7 @@ fn uses(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     assert_eq!(runs.load(Ordering::SeqCst), before + 5);
 }
 
-/// Forks several children, one after the other, that use an item as the parent has brought it under way; each child forks another
+/// Forks several children, one after the other, which use an item that the parent has brought into some state; each child forks another
 /// one. Then the barrier opens in the parent.
 fn in_children(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     for _ in 0..3 {
@@ -91,7 +91,7 @@ fn in_children(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barri
                 true
             });
             uses(queue, work, runs, barrier);
-            // Once more, with what this child has queued itself.
+            // The same once more, with what this child has queued itself.
             assert!(queue.queue_delayed(work, NEVER));
             child(|| {
                 uses(queue, work, runs, barrier);
@@ -132,7 +132,7 @@ fn an_item_that_was_queued_while_it_runs() {
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
-/// Held back, after a cancelled queueing, so by a proxy; waited for by threads; and disabled.
+/// An item that is held back after a cancelled queueing (so it has a proxy), that threads wait for, and that is disabled.
 #[test]
 fn an_item_that_is_held_back() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -184,7 +184,7 @@ fn an_item_on_a_timer() {
     in_children(&queue, &work, &runs, &barrier);
     assert!(work.flush_delayed().unwrap());
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    // It was to be queued while the child lives: in the parent only.
+    // The item's time comes while the child lives: it is queued in the parent only.
     assert!(queue.queue_delayed(&work, Duration::from_millis(300)));
     child(|| {
         std::thread::sleep(Duration::from_millis(400));
@@ -196,7 +196,7 @@ fn an_item_on_a_timer() {
     eventually("its time has come", || runs.load(Ordering::SeqCst) == 2);
 }
 
-/// Forks while other threads lock items, by cancelling, arming and waiting.
+/// Forks while other threads lock items, because they cancel, arm and wait for them.
 #[test]
 fn beside_threads_that_lock_items() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -249,7 +249,7 @@ fn beside_threads_that_lock_items() {
 
 struct Counted(AtomicU32);
 
-/// A waker whose drop takes a lock, as that of another executor may.
+/// A waker whose drop takes a lock, as the waker of another executor may.
 struct Locking(Arc<Mutex<u32>>);
 
 impl Wake for Locking {
@@ -282,7 +282,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Futures of the kinds that wait for items and queues were polled in the parent and are polled on in the child.
+/// Futures that wait for items and queues were polled in the parent, and are polled again in the child.
 #[test]
 fn forks_with_waiting_futures() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -320,7 +320,7 @@ fn forks_with_waiting_futures() {
                 block_on(copy).unwrap();
                 block_on(queue_copy).unwrap();
                 assert!(block_on(task_copy).unwrap_err().is_cancelled());
-                // It drains anew, until it is done.
+                // The future drains the child's queue from the start, until it is done.
                 let barrier = Barrier::default();
                 let last = barrier.hold(&queue);
                 let mut drained = drained_copy;
@@ -343,7 +343,7 @@ fn forks_with_waiting_futures() {
     assert_eq!(block_on(task).unwrap(), 5);
 }
 
-/// Spawned closures and futures of the parent's: cancelled, whatever is asked of them and however.
+/// The parent's spawned closures and futures count as cancelled in the child, whichever function asks for their results.
 #[test]
 fn handles_and_futures_of_the_parents() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -385,11 +385,11 @@ fn handles_and_futures_of_the_parents() {
     });
     barrier.open();
     waker.wake();
-    // `child` has had the handles; what they stand for goes on all the same.
+    // `child` has used copies of the handles; what they stand for goes on nevertheless.
     eventually("the parent's future continues", || polls.load(Ordering::SeqCst) == 2);
 }
 
-/// The lock that the parent's waker takes when it is dropped may be held for good in the child.
+/// In the child, the lock that the parent's waker takes when it is dropped may be held for ever.
 #[test]
 fn a_waker_of_the_parent_is_not_dropped_in_the_child() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
@@ -460,7 +460,7 @@ fn sets() {
             let mut results = 0;
             for at in 0..left {
                 if at == left / 2 {
-                    // Members of the child's own among them, and a grandchild.
+                    // The set also has members of the child's own, and is used by a grandchild.
                     child(|| {
                         while let Some(result) = set.blocking_join_next() {
                             assert!(result.unwrap_err().is_cancelled());
@@ -516,7 +516,7 @@ fn a_frozen_runtime_stays_frozen() {
         drop_in_child(&queue);
         true
     });
-    // Somebody freezes, or thaws, when the process forks.
+    // Another thread freezes or thaws the runtime when the process forks.
     runtime.thaw();
     assert_eq!(held.join().unwrap(), 1);
     let stop = AtomicBool::new(false);

@@ -1,5 +1,5 @@
-//! Tests that fork. Each takes [`common::alone`] first: some wait for any child of the process, so none may start a command
-//! beside them.
+//! Tests that fork. Each test takes [`common::alone`] first: some tests wait for any child of the process, so no other test may start a
+//! command meanwhile.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 #![cfg(not(any(miri, tsan)))]

@@ -1,4 +1,4 @@
-//! What is wrong is refused, in words that name the value and what is allowed, and nothing is half-changed.
+//! Invalid requests are refused, with a text that names the value and what is allowed; and nothing is half changed.
 
 use nearq_core::{AffinityScope, CpuSet, Error, Runtime, Work, Workqueue, system};
 
@@ -8,7 +8,7 @@ fn runtime() -> Runtime {
     Runtime::builder().build().unwrap()
 }
 
-/// The text has each of the words.
+/// Checks that the text contains each of the words.
 #[track_caller]
 fn names_all(error: &Error, words: &[&str]) {
     let text = error.to_string();
@@ -287,7 +287,7 @@ fn delaying_an_item_after_a_shutdown_is_warned_of() {
     }
 }
 
-/// What the kind excludes comes first: another mask would not help.
+/// What the kind of queue excludes is reported first, because another mask would not help.
 #[test]
 fn any_mask_for_a_per_cpu_queue_is_refused() {
     let mask: CpuSet = "60000".parse().unwrap();

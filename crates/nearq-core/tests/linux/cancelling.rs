@@ -9,7 +9,7 @@ use nearq_platform::{Linux, Threads};
 
 use crate::common;
 
-/// A runtime of its own, and a queue on it.
+/// A separate runtime, and a queue on it.
 fn queue(max_active: usize) -> Workqueue {
     let runtime = Runtime::builder().build().unwrap();
     runtime.workqueue_builder("cancelling").max_active(max_active).build().unwrap()
@@ -35,7 +35,7 @@ impl Gate {
         Gate { work, entered, open }
     }
 
-    /// One whose item runs on the queue.
+    /// A queue on which an item runs.
     fn entered(queue: &Workqueue) -> Self {
         let gate = Self::new();
         assert!(queue.queue(&gate.work));
@@ -49,13 +49,13 @@ impl Gate {
 }
 
 impl Drop for Gate {
-    /// A test that fails does not wait for ever.
+    /// So that a test that fails does not wait for ever.
     fn drop(&mut self) {
         self.open();
     }
 }
 
-/// A thread that waits for an item, when it waits.
+/// Starts a thread that waits for an item; returns once the thread waits.
 fn waiter(work: &Work) -> std::thread::JoinHandle<Result<bool, Error>> {
     let (work, (sender, receiver)) = (work.clone(), std::sync::mpsc::channel());
     let waiter = std::thread::spawn(move || {
@@ -108,7 +108,7 @@ fn a_held_back_item_can_be_cancelled_and_queued_again_at_the_end() {
     common::eventually("four executions", || common::completed(&queue) == 4);
 }
 
-/// The second cancelled queueing goes by a node of its own, which has a reference of the item.
+/// The second cancelled queueing has a node of its own, which has a reference to the item.
 #[test]
 fn a_repeatedly_cancelled_item_is_freed() {
     for max_active in [1, 8] {
@@ -140,9 +140,9 @@ fn an_item_cancelled_while_held_back_works_normally_afterwards() {
     narrow.queue(&behind);
     assert!(work.cancel());
     gate.open();
-    // The worker that lets it in has come by the cancelled one before.
+    // The worker that admits the item has taken the cancelled one off the list before.
     behind.flush().unwrap();
-    // Let in at once, and waiting for the only worker.
+    // The item is admitted at once, and waits for the only worker.
     let gate = Gate::entered(&wide);
     assert!(wide.queue(&work) && work.cancel());
     assert_eq!((wide.inactive(), narrow.inactive()), (0, 0));
@@ -228,7 +228,7 @@ fn a_flush_waits_for_the_last_queueing_and_not_for_later_ones() {
     queue.queue(&work);
     work.flush().unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    // One that requeues itself for ever keeps no thread waiting.
+    // An item that requeues itself for ever keeps no thread waiting.
     let again = Arc::clone(&queue);
     let endless = Work::new(move |work: &Work| {
         again.queue(work);
@@ -252,7 +252,7 @@ fn cancelling_a_later_queueing_does_not_end_the_wait_for_an_execution() {
     }
     std::thread::sleep(Duration::from_millis(20));
     let waits = gate.work.is_running() && !waiter.is_finished();
-    // Who comes after the cancelled ones waits for what runs, and what is queued behind it.
+    // A thread that begins to wait after the cancellations waits for the execution that runs, and for the one that is queued behind it.
     assert!(queue.queue(&gate.work));
     let last = gate.work.flushed();
     gate.open();
@@ -260,7 +260,7 @@ fn cancelling_a_later_queueing_does_not_end_the_wait_for_an_execution() {
     assert!(waiter.join().unwrap().unwrap());
     assert!(queue.spawn_future(last).join().unwrap().unwrap());
     assert_eq!(gate.entered.load(Ordering::SeqCst), 2);
-    // Nothing of that is left over for the next one.
+    // Nothing of that is left for the next waiter.
     assert!(!gate.work.flush().unwrap());
     queue.queue(&gate.work);
     gate.work.flush().unwrap();
@@ -315,7 +315,7 @@ fn the_last_active_item_may_not_wait_for_a_held_back_item() {
                 (Arc::clone(&ready), sender.clone(), held_back.clone());
             Work::new(move |_: &Work| {
                 ready.wait();
-                // Queued by the main thread.
+                // It was queued by the main thread.
                 ready.wait();
                 sender.send(held_back.flush()).unwrap();
             })
@@ -329,7 +329,7 @@ fn the_last_active_item_may_not_wait_for_a_held_back_item() {
     assert_eq!(queue.inactive(), 1);
     ready.wait();
     let mut outcomes: Vec<_> = (0..3).map(|_| receiver.recv().unwrap()).collect();
-    // The one that is refused ends, and makes the place for which the others wait.
+    // The item whose wait is refused ends, and so makes the place for which the others wait.
     outcomes.sort_by_key(Result::is_ok);
     assert!(matches!(outcomes[0], Err(Error::Deadlock(_))), "{outcomes:?}");
     assert_eq!(outcomes[1..], [Ok(true), Ok(true)]);
@@ -368,7 +368,7 @@ fn concurrent_queueing_cancelling_disabling_and_waiting() {
     work.cancel_sync().unwrap();
 }
 
-/// What `cancel_sync` does meanwhile is not undone by an `enable` of another thread, which has nothing to undo.
+/// The temporary disabling by `cancel_sync` is not undone by an `enable` of another thread, which has nothing to undo.
 #[test]
 fn enable_does_not_undo_cancel_sync() {
     let queue = queue(4);
@@ -384,7 +384,7 @@ fn enable_does_not_undo_cancel_sync() {
         let enabled = std::panic::catch_unwind(|| gate.work.enable());
         assert!(enabled.is_err(), "there is nothing to enable");
     }
-    // As often as it is disabled, and not more often.
+    // It can be enabled as often as it was disabled, and not more often.
     gate.work.disable();
     assert!(!gate.work.enable(), "cancel_sync still waits");
     assert!(std::panic::catch_unwind(|| gate.work.enable()).is_err());
@@ -414,7 +414,8 @@ fn the_disable_count_has_a_limit() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
-/// An item is cancelled and queued again while all workers are busy: what that leaves on the pool's list does not grow without end.
+/// An item is cancelled and queued again while all workers are busy: the nodes that this leaves on the pool's list do not accumulate
+/// without limit.
 #[test]
 #[cfg(not(miri))]
 fn cancelled_queueings_do_not_pile_up_behind_busy_workers() {
@@ -441,13 +442,13 @@ fn cancelled_queueings_do_not_pile_up_behind_busy_workers() {
     }
     let work = Work::new(|_: &Work| {});
     let before = resident();
-    // Each leaves a node of some 80 bytes. ThreadSanitizer has a memory of its own for each of them, and is many times slower.
+    // Each time leaves a node of some 80 bytes. ThreadSanitizer uses additional memory for each node, and is many times slower.
     let rounds = if cfg!(tsan) { 20_000 } else { 400_000 };
     for round in 0..rounds {
         work.cancel();
         queue.queue(&work);
         if round % 10_000 == 0 {
-            // The monitor comes by every few milliseconds; on a busy machine this thread would be faster.
+            // The monitor checks every few milliseconds; on a busy machine this thread would be faster.
             std::thread::sleep(Duration::from_millis(2));
         }
     }

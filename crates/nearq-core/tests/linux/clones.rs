@@ -1,4 +1,4 @@
-//! Clones of a workqueue: the last one's drop ends the queue, the others' do nothing.
+//! Clones of a workqueue: the drop of the last one ends the queue, and the drops of the others do nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,7 +34,7 @@ fn only_the_drop_of_the_last_clone_waits() {
         counted.fetch_add(1, Ordering::Relaxed);
     });
     let clone = queue.clone();
-    // It would wait for ever.
+    // Otherwise the drop would wait for ever.
     drop(queue);
     assert_eq!(clone.spawn(|| 5).join().expect("the queue works"), 5);
     assert_eq!(ran.load(Ordering::Relaxed), 0);
@@ -64,7 +64,7 @@ fn threads_queue_through_clones_of_their_own() {
     for thread in threads {
         thread.join().expect("no panic");
     }
-    // Whichever thread had the last one has waited for all.
+    // The thread that had the last clone has waited for all items, whichever thread it was.
     assert_eq!(ran.load(Ordering::Relaxed), 400);
 }
 
@@ -85,7 +85,7 @@ fn an_item_may_drop_the_last_clone_of_its_own_queue() {
     open.send(()).expect("the item waits");
     receiver.recv_timeout(PATIENCE).expect("the item that it queued runs");
     wait_until(|| handle.upgrade().is_none());
-    // It keeps the queue's memory.
+    // The handle keeps the queue's memory.
     drop(handle);
     wait_until(|| runtime.queues().is_empty());
 }

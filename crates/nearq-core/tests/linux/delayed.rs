@@ -1,4 +1,4 @@
-//! Delayed items on this machine: never early, cancelled or moved at any time, gone with their queue.
+//! Delayed items on this machine: they are never early, can be cancelled or moved at any time, and go away with their queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ fn queue_on(runtime: &Runtime) -> Workqueue {
     runtime.workqueue_builder("delayed").build().unwrap()
 }
 
-/// An item that counts its runs, and says when the last one was.
+/// An item that counts its runs, and records when the last one was.
 fn clocked() -> (Work, Arc<AtomicU32>, Arc<AtomicU64>, Instant) {
     let (runs, last) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU64::new(0)));
     let (runs_clone, when, begin) = (Arc::clone(&runs), Arc::clone(&last), Instant::now());
@@ -40,7 +40,7 @@ fn a_delayed_item_runs_once_and_never_early() {
         let due = begin.elapsed() + delay;
         assert!(queue.queue_delayed(&work, delay));
         let again = [queue.queue_delayed(&work, Duration::ZERO), queue.queue(&work)];
-        // Unless this thread was away for so long that its time has come.
+        // Unless this thread was preempted for so long that the item's time has come.
         assert!(again == [false; 2] || begin.elapsed() >= due, "it is pending: {again:?}");
         queued += 1 + again.into_iter().map(u32::from).sum::<u32>();
         common::eventually("it runs", || runs.load(Ordering::SeqCst) == queued);
@@ -76,7 +76,7 @@ fn modify_moves_the_deadline_and_returns_whether_the_item_was_pending() {
         assert!(queue.queue_delayed(&work, delay));
         let due = begin.elapsed() + 30 * delay;
         let moved = queue.modify_delayed(&work, 30 * delay);
-        // Unless this thread was away for so long that its time has come.
+        // Unless this thread was preempted for so long that the item's time has come.
         assert!(moved || begin.elapsed() >= early, "later");
         ran += if moved { 1 } else { 2 };
         common::eventually("it runs", || runs.load(Ordering::SeqCst) == ran);
@@ -101,7 +101,7 @@ fn a_delayed_item_can_be_cancelled_disabled_and_queued_elsewhere() {
     assert!(!work.flush().unwrap(), "a flush does not wait for timers");
     assert!(work.cancel());
     assert!(!work.is_pending() && !work.cancel());
-    // Another runtime's timer, while the first one may still know of the item.
+    // The timer of another runtime, while the first timer may still have the item.
     assert!(two.queue_delayed(&work, LONG));
     assert!(one.modify_delayed(&work, LONG));
     assert!(work.cancel_sync().unwrap());
@@ -129,7 +129,7 @@ fn a_delayed_item_whose_queue_is_dropped_becomes_idle_at_its_deadline() {
         let due = begin.elapsed() + delay;
         assert!(queue.queue_delayed(&work, delay));
         drop(queue);
-        // Unless this thread was away for so long that its time has come.
+        // Unless this thread was preempted for so long that the item's time has come.
         if begin.elapsed() < due {
             break (work, runs);
         }
@@ -140,7 +140,7 @@ fn a_delayed_item_whose_queue_is_dropped_becomes_idle_at_its_deadline() {
     assert!(other.queue(&work));
     work.flush().unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    // The last handle goes while it is on a timer: it runs nevertheless, and then it is freed.
+    // The last handle is dropped while the item is on a timer: the item still runs, and is freed afterwards.
     assert!(other.queue_delayed(&work, Duration::from_millis(5)));
     drop(work);
     common::eventually("it has run", || alive.load(Ordering::SeqCst) == 2);
@@ -148,14 +148,14 @@ fn a_delayed_item_whose_queue_is_dropped_becomes_idle_at_its_deadline() {
         drop(runs.clone());
         Arc::strong_count(&alive) == 2
     });
-    // With its whole runtime.
+    // The queue is dropped together with its runtime.
     let (work, runs, ..) = clocked();
     assert!(other.queue_delayed(&work, LONG));
     drop(other);
     drop(runtime);
     assert!(!work.is_pending());
     drop(work);
-    // By a thread that no other waits for: the timer runs no destructor whose queue is gone.
+    // A thread that no other thread waits for drops it: the timer does not run the destructors of items whose queue is gone.
     common::eventually("it is freed with its queue", || Arc::strong_count(&runs) == 1);
 }
 
@@ -191,7 +191,7 @@ fn an_item_may_delay_itself_and_its_runs_do_not_overlap() {
     let work = Work::new(move |work: &Work| {
         assert_eq!(inside_clone.fetch_add(1, Ordering::SeqCst), 0);
         assert!(again.queue_delayed(work, Duration::from_micros(50)), "not pending while it runs");
-        // Its time comes while it runs.
+        // The item's time comes while it runs.
         std::thread::sleep(Duration::from_micros(200));
         inside_clone.fetch_sub(1, Ordering::SeqCst);
         count.fetch_add(1, Ordering::SeqCst);

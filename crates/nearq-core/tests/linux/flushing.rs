@@ -1,4 +1,4 @@
-//! Waiting for a queue: flush and drain, as calls and as futures, and what they refuse.
+//! Waiting for a queue: flush and drain, as calls and as futures, and the cases that they refuse.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ fn queue(runtime: &Runtime, max_active: usize) -> Arc<Workqueue> {
     Arc::new(runtime.workqueue_builder("waited").max_active(max_active).build().unwrap())
 }
 
-/// An item that ends when a test lets it.
+/// An item that ends when the test allows it.
 fn gated(queue: &Workqueue) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel::<()>();
     queue.spawn(move || gate.recv().is_err());
@@ -243,7 +243,7 @@ fn a_flush_does_not_wait_for_cancelled_items() {
     queue.drain().unwrap();
 }
 
-/// How long it takes to flush a queue on which nothing is. To be asked for, in release mode.
+/// How long it takes to flush an empty queue. Ignored by default; run it in release mode.
 #[test]
 #[ignore = "a measurement"]
 fn the_time_of_an_idle_flush() {

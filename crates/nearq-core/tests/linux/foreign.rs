@@ -1,5 +1,5 @@
-//! Foreign code where the runtime calls it: destructors, hooks, panic payloads, closures that change a queue. What it does, and how long
-//! that takes, affects nothing else: nothing waits for it, and the runtime does not lose count where it panics.
+//! Foreign code that the runtime calls: destructors, hooks, panic payloads, closures that change a queue. What it does, and how long it
+//! takes, affects nothing else: nothing waits for it, and the runtime's counts stay right if it panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::process::Command;
@@ -16,7 +16,7 @@ fn runtime() -> Runtime {
     Runtime::builder().build().unwrap()
 }
 
-/// A destructor that says in which thread it ran.
+/// A value whose destructor reports the thread in which it ran.
 struct DropLog(Arc<Mutex<Vec<ThreadId>>>);
 
 impl DropLog {
@@ -32,7 +32,7 @@ impl Drop for DropLog {
     }
 }
 
-/// An item that has one.
+/// An item that captured such a value.
 fn item_with_drop_log() -> (Work, Arc<Mutex<Vec<ThreadId>>>) {
     let (drop_log, dropped) = DropLog::new();
     let work = Work::new(move |_: &Work| {
@@ -50,12 +50,12 @@ struct Bomb;
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        // Not by the panic hook: ten thousand backtraces take minutes on a busy host.
+        // Without calling the panic hook: ten thousand backtraces take minutes on a busy host.
         resume_unwind(Box::new("on purpose"));
     }
 }
 
-/// No worker is free until it is opened.
+/// No worker is free until the gate is opened.
 fn busy(queue: &Workqueue) -> Barrier {
     let barrier = Barrier::default();
     let entered = Arc::new(AtomicU32::new(0));
@@ -95,7 +95,7 @@ fn a_cancelled_item_on_a_list_is_freed_with_its_last_handle() {
     for times in 0..3 {
         let (work, dropped) = item_with_drop_log();
         assert!(queue.queue(&work) && work.cancel());
-        // By proxies of the first one.
+        // These queueings have proxies of the first item.
         for _ in 0..times {
             assert!(queue.queue(&work) && work.cancel());
         }
@@ -119,7 +119,7 @@ fn a_cancelled_held_back_item_is_freed_with_its_last_handle() {
     queue.flush().unwrap();
 }
 
-/// What an item captured does not wait for its time where the queue is gone; items of other queues do.
+/// If the queue is gone, what an item captured is dropped before the item's time; items of other queues keep waiting for theirs.
 #[test]
 fn items_on_a_timer_are_dropped_with_their_queue() {
     let runtime = runtime();
@@ -140,7 +140,7 @@ fn items_on_a_timer_are_dropped_with_their_queue() {
     runs.recv_timeout(Duration::from_mins(1)).unwrap();
 }
 
-/// The execution is the last that could have used it: the worker drops it, although a cancelled node is left.
+/// The execution was the last that could use the value: the worker drops the value, although a cancelled node is left.
 #[test]
 fn an_item_that_drops_its_last_handle_is_freed_after_its_execution() {
     let queue = Arc::new(
@@ -170,7 +170,7 @@ fn an_item_that_drops_its_last_handle_is_freed_after_its_execution() {
     assert_ne!(*dropped.lock().unwrap(), here());
 }
 
-/// What an item captured may be the last handle of the queue for which it waits on the timer: the timer does not wait for itself.
+/// An item on the timer may have captured the last handle of the very queue that it is for: the timer does not wait for itself.
 #[test]
 fn a_delayed_item_may_own_the_last_handle_of_its_queue() {
     let runtime = runtime();
@@ -186,7 +186,7 @@ fn a_delayed_item_may_own_the_last_handle_of_its_queue() {
     let holder = other.spawn(move || {
         let _ = wait.recv_timeout(Duration::from_mins(1));
     });
-    // Refuses the item when its time has come, and waits for the other one.
+    // The shutdown refuses the item when its time has come, and waits for the other item.
     let ender = {
         let runtime = runtime.clone();
         std::thread::spawn(move || runtime.shutdown(Duration::from_mins(1)).is_ok())
@@ -197,10 +197,10 @@ fn a_delayed_item_may_own_the_last_handle_of_its_queue() {
     assert!(ender.join().unwrap(), "every thread ends, the timer too");
 }
 
-/// The two last handles go at once: the value goes all the same, before the node is met.
+/// The last two handles are dropped at once: the value is still dropped with them, before a worker takes the node off its list.
 #[test]
 fn handles_dropped_at_the_same_time_leave_no_value_behind() {
-    // However long this takes, nothing reaches the items: the limit holds them back.
+    // However long this takes, no worker gets the items: the limit holds them back.
     let queue = runtime().workqueue_builder("at once").max_active(1).build().unwrap();
     let barrier = Barrier::default();
     drop(barrier.hold(&queue));
@@ -224,7 +224,7 @@ fn handles_dropped_at_the_same_time_leave_no_value_behind() {
     barrier.open();
 }
 
-/// Where destructors panic at any moment of cancelling and queueing again, no worker is lost, and everything ends.
+/// If destructors panic at any moment of cancelling and queueing again, no worker is lost, and everything ends.
 #[test]
 fn panicking_destructors_lose_nothing() {
     let runtime = runtime();
@@ -244,7 +244,7 @@ fn panicking_destructors_lose_nothing() {
         let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
     }
     queue.flush().unwrap();
-    // By their numbers: other tests of this process have threads too.
+    // Threads are identified by their numbers, because other tests of this process have threads too.
     common::eventually("every counted worker exists", || {
         let (workers, threads) = (runtime.workers(), common::threads());
         let is_there = |id: Option<u64>| id.is_some_and(|id| threads.contains_key(&id));
@@ -269,7 +269,7 @@ fn panic_payloads_of_a_scope_may_panic_themselves() {
                 Bomb
             })
         }));
-        // It is a bomb where the scope hands on one of its closures' payloads.
+        // The payload is one that panics when it is dropped, if the scope passes on a payload of one of its closures.
         match outcome {
             Ok(_) => panic!("three closures have panicked"),
             Err(payload) if payload.is::<Bomb>() => std::mem::forget(payload),
@@ -279,7 +279,7 @@ fn panic_payloads_of_a_scope_may_panic_themselves() {
     assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);
 }
 
-/// Another closure's payload takes long to drop: the scope does not wait for that.
+/// The payload of another closure takes long to drop; the scope does not wait for that.
 #[test]
 fn a_scope_does_not_wait_for_payloads_that_it_discards() {
     struct Waits(mpsc::Receiver<()>);
@@ -301,7 +301,7 @@ fn a_scope_does_not_wait_for_payloads_that_it_discards() {
     assert!(outcome.is_err_and(|payload| payload.is::<Waits>()));
 }
 
-/// Ends the runtime, or lets the last handle go, in a hook.
+/// Shuts the runtime down, or drops its last handle, in a hook.
 fn in_a_hook(stop: bool, act: impl Fn(Runtime) + Send + Sync + 'static) -> Runtime {
     let slot: Arc<OnceLock<Mutex<Option<Runtime>>>> = Arc::default();
     let slot_clone = Arc::clone(&slot);
@@ -346,7 +346,7 @@ fn a_hook_cannot_shut_its_runtime_down_and_changes_nothing() {
 fn the_last_handle_may_be_dropped_in_a_hook() {
     let (sender, receiver) = mpsc::channel();
     let sender = Mutex::new(sender);
-    // The hook has a handle until the test has dropped its own.
+    // The hook keeps a handle until the test has dropped its own.
     let (gone, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
     let builder = Runtime::builder().idle_timeout(Duration::from_millis(20));
@@ -380,7 +380,7 @@ fn a_closure_that_changes_a_queue_may_use_it() {
         .change(|attributes| {
             assert!(queue.max_active() > 0 && !queue.attributes().affinity_strict);
             queue.set_max_active(7).unwrap();
-            // The other change stands, where this one does not change the same.
+            // The other change stays in effect, except for attributes that this one changes as well.
             queue.set_helping(false).unwrap();
             queue.set_affinity_strict(true).unwrap();
             attributes.localize = true;
@@ -400,12 +400,12 @@ fn the_largest_numbers_are_accepted() {
     let queue = runtime.workqueue_builder("long").build().unwrap();
     assert_eq!(runtime.trace(None, u32::MAX).every(), 1 << 20);
     queue.spawn(|| ()).join().unwrap();
-    // Truncated to 64 bits, it was 0.3 s.
+    // Truncated to 64 bits, this delay would be 0.3 s.
     std::thread::sleep(Duration::from_millis(500));
     assert_ne!(runtime.thread_count(), 0, "idle workers stay");
 }
 
-/// The count of handles is not taken back by a panic, which could be caught: the process ends, as with `Arc`.
+/// Too many handles do not cause a panic, which could be caught: the process ends, as with `Arc`.
 #[test]
 fn overflowing_the_handle_count_aborts_the_process() {
     const NAME: &str = "foreign::overflowing_the_handle_count_aborts_the_process";
@@ -425,7 +425,7 @@ fn overflowing_the_handle_count_aborts_the_process() {
     assert!(!output.status.success() && stderr.contains("8388607 handles"), "{stderr}");
 }
 
-/// A rescuer has the last handle of its queue in a hook: it does not wait for its own end.
+/// A rescuer drops the last handle of its queue in a hook: it does not wait for its own end.
 #[test]
 fn a_rescuers_hook_may_drop_its_queue() {
     let slot: Arc<Mutex<Option<Workqueue>>> = Arc::default();
@@ -450,7 +450,8 @@ fn a_rescuers_hook_may_drop_its_queue() {
     runtime.shutdown(Duration::from_mins(1)).unwrap();
 }
 
-/// Its queue is gone when its time comes, and it was the last: its destructor holds up no other deadline.
+/// The queue of the item is gone when the item's time comes, and the timer had the last reference: the destructor holds up no other
+/// deadline.
 #[test]
 fn a_delayed_item_without_a_queue_delays_no_other_deadline() {
     struct Waits(mpsc::Receiver<()>);

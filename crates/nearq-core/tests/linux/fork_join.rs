@@ -45,7 +45,7 @@ fn each_closure_runs_once() {
     assert_eq!(RUNS.load(Ordering::Relaxed), 1 << 16);
 }
 
-/// Long leaves are not hidden: the second closure is stolen although the first makes no further forks.
+/// Long leaves can be stolen: a thief gets the second closure although the first one makes no further forks.
 #[test]
 fn two_sleeps_take_as_long_as_one() {
     let began = Instant::now();
@@ -100,7 +100,7 @@ fn the_first_panic_comes_back_after_both_have_ended() {
     assert_eq!(queue.join(|| 1, || 2), (1, 2));
 }
 
-/// The caller has a lock while it waits for a closure that a thief has. It runs nothing that could want that lock.
+/// The caller holds a lock while it waits for a closure that a thief has. It runs nothing that could want that lock.
 #[test]
 fn a_lock_that_is_held_in_a_join_is_not_wanted_by_what_the_caller_runs_meanwhile() {
     let queue = queue("locks");
@@ -168,7 +168,7 @@ fn trees_of_several_queues_and_threads_at_once() {
     });
 }
 
-/// Deeper than a deque has room.
+/// The tree is deeper than a deque has space for.
 #[test]
 fn a_chain_of_forks_may_be_deep() {
     fn chain(depth: u32) -> u32 {
@@ -177,7 +177,7 @@ fn a_chain_of_forks_may_be_deep() {
     assert_eq!(queue("deep").install(|| chain(1000)), 1000);
 }
 
-/// A drain admits what the queue's own items fork, and waits for it.
+/// A drain admits the closures that the queue's own items fork, and waits for them.
 #[test]
 fn a_tree_ends_while_its_queue_is_drained() {
     let queue = queue("drained");
@@ -275,7 +275,7 @@ fn a_flush_does_not_wait_for_a_later_tree() {
     });
 }
 
-/// The pools change under an item that forks: workers of the new ones find its closures in the old one.
+/// The pools change while an item forks: workers of the new pools find its closures in the old pool.
 #[test]
 fn a_tree_is_shared_after_a_change_of_attributes() {
     let queue = queue("changed");
@@ -285,7 +285,7 @@ fn a_tree_is_shared_after_a_change_of_attributes() {
             || {
                 busy_tree(6, root, &AtomicUsize::new(0));
                 queue.set_nice(5).unwrap();
-                // Time for all thieves to leave.
+                // Leaves all thieves time to leave.
                 busy(Duration::from_millis(20));
                 busy_tree(9, root, &elsewhere);
             },
@@ -296,7 +296,7 @@ fn a_tree_is_shared_after_a_change_of_attributes() {
     assert!(elsewhere > 10, "{elsewhere} of 512 leaves ran in other workers");
 }
 
-/// Many more than there are CPUs.
+/// Many more leaves than there are CPUs.
 #[test]
 fn closures_that_block_are_replaced_as_items_are() {
     fn sleep(depth: u32) {

@@ -1,4 +1,4 @@
-//! Futures on a queue's workers: woken from anywhere, cancelled, panicking, and when their queue is dropped.
+//! Futures on a queue's workers: they are woken from anywhere, are cancelled, panic, or lose their queue.
 
 use std::cell::UnsafeCell;
 use std::future::{Future, poll_fn};
@@ -27,7 +27,7 @@ fn narrow(runtime: &Runtime) -> Workqueue {
     narrow.affinity_scope(AffinityScope::System).build().unwrap()
 }
 
-/// What a future waits for.
+/// The signal that a future waits for.
 #[derive(Clone, Default)]
 struct Signal(Arc<(AtomicBool, Mutex<Option<Waker>>)>);
 
@@ -53,7 +53,7 @@ impl Signal {
     }
 }
 
-/// Lets others run, once.
+/// A future that lets others run, once.
 async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {
@@ -94,7 +94,7 @@ fn futures_await_closures_and_each_other() {
         });
         assert_eq!(handle.join().unwrap(), 2 * round + 3);
     }
-    // A chain, each one woken by the one before.
+    // A chain of futures, each woken by the one before it.
     let mut last = queue.spawn_future(async { 0_u32 });
     for _ in 0..1000 {
         let before = last;
@@ -122,7 +122,7 @@ fn dropped_handles_do_not_cancel_futures_and_nothing_leaks() {
     assert_eq!(Arc::strong_count(&tail), 1);
 }
 
-/// Counts its polls in plain memory, and notices two at once.
+/// Counts its polls in plain memory, and notices two polls at once.
 struct Alone {
     within: Arc<AtomicBool>,
     polls: UnsafeCell<u64>,
@@ -130,7 +130,7 @@ struct Alone {
     end: Arc<AtomicU64>,
 }
 
-// SAFETY: the cell is touched in `poll` only, which has it exclusively.
+// SAFETY: only `poll` touches the cell, and has exclusive access to it.
 unsafe impl Send for Alone {}
 
 impl Future for Alone {
@@ -141,7 +141,7 @@ impl Future for Alone {
         let polls = unsafe { &mut *self.polls.get() };
         *polls += 1;
         std::hint::black_box(context.waker().clone());
-        // What the wakers wrote before they woke.
+        // What the waking threads wrote before they woke the future.
         let end = self.end.load(Ordering::Relaxed);
         self.seen.store(end, Ordering::Relaxed);
         self.within.store(false, Ordering::Relaxed);
@@ -175,7 +175,7 @@ fn a_future_woken_by_many_threads_is_polled_by_one_at_a_time() {
                 }
             });
         }
-        // This one's wakes each cause, or join, a poll that sees what was written.
+        // Each wake by this thread causes, or joins, a poll that sees what was written.
         for number in 1..500 {
             end.store(number, Ordering::Relaxed);
             let waker_clone = waker.clone();
@@ -189,7 +189,7 @@ fn a_future_woken_by_many_threads_is_polled_by_one_at_a_time() {
     waker.wake_by_ref();
     let polls = handle.join().unwrap();
     assert!((2..=3 * WAKES + 600).contains(&polls), "{polls}");
-    // After its end.
+    // Woken after its end.
     waker.wake_by_ref();
     drop(queue);
     waker.wake();
@@ -220,7 +220,7 @@ fn an_endlessly_yielding_future_lets_other_items_run() {
     eventually("each runs many times", || {
         turns.iter().all(|turns| turns.load(Ordering::Relaxed) > 1000)
     });
-    // One after the other: at any time they have had nearly as many turns.
+    // The futures take turns: at any time they have had nearly the same number of turns.
     let now: Vec<_> = turns.iter().map(|turns| turns.load(Ordering::Relaxed)).collect();
     let (least, most) = (now.iter().min().unwrap(), now.iter().max().unwrap());
     stop.store(true, Ordering::Relaxed);
@@ -268,7 +268,7 @@ fn futures_can_be_cancelled_in_each_state() {
     let runtime = runtime();
     let queue = narrow(&runtime);
     let _watchdog = watch(Some(&runtime));
-    // It waits for a wake: a worker drops it.
+    // The future waits for a wake: a worker drops it.
     let tail = Arc::new(());
     let tail_clone = Arc::clone(&tail);
     let handle = queue.spawn_future(async move {
@@ -279,7 +279,7 @@ fn futures_can_be_cancelled_in_each_state() {
     assert!(handle.cancel());
     assert!(handle.join().unwrap_err().is_cancelled());
     assert_eq!(Arc::strong_count(&tail), 1);
-    // It is being polled.
+    // The future is being polled.
     let (begun, has_begun) = mpsc::channel();
     let (open, gate) = mpsc::channel::<()>();
     let tail_clone = Arc::clone(&tail);
@@ -296,7 +296,7 @@ fn futures_can_be_cancelled_in_each_state() {
     open.send(()).unwrap();
     assert!(handle.join().unwrap_err().is_cancelled());
     assert_eq!(Arc::strong_count(&tail), 1);
-    // It has ended.
+    // The future has ended.
     let handle = queue.spawn_future(async { 1 });
     eventually("it has ended", || handle.is_finished());
     assert!(!handle.cancel());
@@ -315,12 +315,12 @@ fn dropping_a_queue_does_not_wait_for_sleeping_futures() {
     first.fire();
     assert!(handle.is_finished(), "in the thread that wakes it");
     assert!(handle.join().unwrap_err().is_cancelled());
-    // By its handle, and without one.
+    // Cancelled through its handle, and without its handle.
     assert!(lonely.cancel());
     assert!(lonely.join().unwrap_err().is_cancelled());
     drop(other);
     second.fire();
-    // A runtime of its own ends with its queue, although a future sleeps.
+    // A separate runtime ends together with its queue, although a future sleeps.
     let other = Runtime::builder().build().unwrap();
     let queue = other.workqueue_builder("last").build().unwrap();
     drop(other);
@@ -411,7 +411,7 @@ fn a_future_may_drop_its_own_queue() {
     }
 }
 
-/// What each of a chain of futures holds, and what its drop does.
+/// What each future of a chain holds, and what its drop does.
 #[derive(Clone, Copy, PartialEq)]
 enum Chain {
     /// It wakes the next one.
@@ -420,7 +420,7 @@ enum Chain {
     Keeps,
 }
 
-/// What a future waits for, and what the one before has.
+/// The signal that a future waits for, and what the future before it holds.
 #[derive(Default)]
 struct Slot {
     over: AtomicBool,
@@ -442,7 +442,7 @@ impl Drop for Next {
     }
 }
 
-/// A chain of futures as long as that, none of which has begun to end; what ends the first one, and how many have ended.
+/// A chain of that many futures, none of which has begun to end; with what ends the first one, and the count of those that have ended.
 fn chain(queue: Workqueue, length: u32, kind: Chain) -> (Next, Arc<AtomicU32>) {
     let wakes = kind == Chain::Wakes;
     let ended = Arc::new(AtomicU32::new(0));
@@ -456,12 +456,12 @@ fn chain(queue: Workqueue, length: u32, kind: Chain) -> (Next, Arc<AtomicU32>) {
         let mut counted = Counted(ended, Some(holds));
         drop(queue.spawn_future(poll_fn(move |context| {
             let _ = &mut counted;
-            // It alone has the waker, where it does not wake.
+            // If it does not wake the next one, it alone has the waker.
             *current.waker.lock().unwrap() = Some(context.waker().clone());
             if current.over.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
         })));
     }
-    // The last one wakes no other.
+    // The last future wakes no other one.
     *slot.waker.lock().unwrap() = Some(Waker::noop().clone());
     queue.flush().unwrap();
     drop(queue);
@@ -476,7 +476,7 @@ impl Drop for Counted {
     }
 }
 
-/// Their queue is gone: each ends in the thread that ends the one before it, and that needs no deep stack.
+/// The queue of the futures is gone: each future ends in the thread that ends the one before it, and that needs no deep stack.
 #[test]
 fn a_long_chain_of_futures_is_dropped_on_a_small_stack() {
     let length = if cfg!(miri) { 100 } else { 20_000 };

@@ -1,4 +1,4 @@
-//! Weak handles of a workqueue: they queue while it is open, are refused afterwards, and give back what was refused.
+//! Weak handles of a workqueue: they queue while it is open, are refused afterwards, and return what was refused.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -159,7 +159,7 @@ fn items_queued_during_the_drop_are_run_or_refused() {
     }
 }
 
-/// A delay that is armed beside the drop must not keep its item pending until its time has come.
+/// A delay that is armed during the drop must not keep its item pending until the item's time has come.
 #[test]
 fn a_delay_armed_during_the_drop_is_soon_discarded() {
     let runtime = runtime();
@@ -186,7 +186,7 @@ fn a_delay_armed_during_the_drop_is_soon_discarded() {
     }
 }
 
-/// The form of a service: its queue and its set in one struct, which moves to another thread.
+/// A typical service: it has its queue and its set in one struct, which moves to another thread.
 #[test]
 fn a_struct_can_hold_a_queue_and_its_join_set() {
     struct Service {
@@ -221,7 +221,7 @@ fn a_task_goes_to_the_named_cpu() {
     }
 }
 
-/// The handle of one queue can be kept by an item of another, without a cycle that keeps either open.
+/// An item of one queue can keep a handle of another queue, and the other way round, without a cycle that keeps either queue open.
 #[test]
 fn handles_make_no_cycles() {
     let runtime = runtime();
@@ -234,7 +234,7 @@ fn handles_make_no_cycles() {
     assert!(runtime.queues().is_empty());
 }
 
-/// Threads that go on trying after the end, each of them preempted anywhere, must not keep the drop from returning.
+/// Threads that keep trying after the end, each preempted at any point, must not keep the drop from returning.
 #[test]
 fn the_drop_returns_although_threads_keep_trying_to_queue() {
     let runtime = runtime();
@@ -255,7 +255,7 @@ fn the_drop_returns_although_threads_keep_trying_to_queue() {
             })
         })
         .collect();
-    // It runs until all of them are refused.
+    // The item runs until all of them are refused.
     queue.spawn(|| thread::sleep(Duration::from_millis(300)));
     let (sender, dropped) = mpsc::channel();
     let dropper = thread::spawn(move || {

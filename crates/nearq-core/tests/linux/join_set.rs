@@ -14,7 +14,7 @@ fn runtime() -> Runtime {
     Runtime::builder().build().unwrap()
 }
 
-/// A queue whose pool has one CPU, and so one worker; and what opens the gate at which that worker stands.
+/// A queue whose pool has one CPU, and so one worker; and the sender that lets the blocked worker go on.
 fn blocked(runtime: &Runtime) -> (Workqueue, mpsc::Sender<()>) {
     let first = runtime.allowed_cpus().first().unwrap();
     let narrow =
@@ -197,7 +197,7 @@ fn a_set_cancels_members_that_have_not_started() {
     }
     assert!(set.blocking_join_next().is_none());
     drop(set);
-    // A set that is dropped: what runs goes on, what has not started is gone.
+    // A set is dropped: what runs goes on, and what has not started is gone.
     let (begun, has_begun) = mpsc::channel();
     let (open, gate) = mpsc::channel::<()>();
     let (go, signal) = std::sync::mpsc::channel::<std::task::Waker>();
@@ -250,7 +250,7 @@ fn a_scope_within_an_item_of_a_queue_that_runs_one_at_a_time() {
                     scope.spawn(move || {
                         order.lock().unwrap().push(number);
                         if number == 5 {
-                            // Deeper, and more of the outer one.
+                            // A deeper scope, and more closures of the outer one.
                             queue_clone.scope(|inner| {
                                 inner.spawn(|| order.lock().unwrap().push(100));
                                 inner.spawn(|| order.lock().unwrap().push(101));
@@ -391,7 +391,7 @@ fn a_future_that_can_never_be_woken_is_dropped_with_its_set() {
     is_dropped.recv_timeout(PATIENCE).expect("it is dropped");
 }
 
-/// A waker is cloned once each time it is registered, so nothing is dropped while a clone panics.
+/// A waker is cloned once each time it is registered, so nothing is dropped when a clone panics.
 #[test]
 fn a_clone_and_a_drop_of_a_waker_that_both_panic() {
     thread_local! {

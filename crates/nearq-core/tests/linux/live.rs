@@ -1,4 +1,5 @@
-//! Attributes change while items are queued and running: nothing is lost, nothing runs twice, and strict stays strict.
+//! Attributes change while items are queued and running: nothing is lost, nothing runs twice, and items of strict queues stay in their
+//! pods.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -57,7 +58,7 @@ fn under_load(queue: &Workqueue, changes: usize, change: impl Fn(usize) -> Resul
         }
         for number in 0..changes {
             change(number).unwrap();
-            // Something has to run under the new attributes, too.
+            // Something must also run under the new attributes.
             assert_eq!(queue.spawn(move || number).join().unwrap(), number);
         }
         stop.store(true, Ordering::Relaxed);
@@ -174,7 +175,7 @@ fn a_lowered_limit_applies_to_later_items() {
             drop(queue.spawn(|| {}));
         }
         queue.set_max_active(1).unwrap();
-        // What was let in before has its end with this one.
+        // What was admitted before has ended when this item ends.
         queue.spawn(|| {}).join().unwrap();
         common::eventually("the others have ended", || {
             queue.statistics().iter().all(|pwq| pwq.started == pwq.completed)
@@ -184,7 +185,7 @@ fn a_lowered_limit_applies_to_later_items() {
             for _ in 0..20 {
                 scope.spawn(|| {
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
-                    // Long enough to meet another; not a yield, which takes milliseconds beside other programs.
+                    // Long enough to overlap with another item. Not a yield, which takes milliseconds when other programs run.
                     (0..200).for_each(|_| std::hint::spin_loop());
                     inside.fetch_sub(1, Ordering::SeqCst);
                 });
@@ -201,7 +202,7 @@ fn strict_workers_never_leave_their_pod() {
     let cpus: Vec<_> = runtime.allowed_cpus().iter().collect();
     let wrong = Arc::new(AtomicU32::new(0));
     let _watchdog = watch(Some(&runtime));
-    // An item for each CPU; it runs where it was queued, whatever else changes.
+    // There is an item for each CPU, which runs where it was queued, whatever else changes.
     let works: Vec<_> = cpus
         .iter()
         .map(|&cpu| {
@@ -241,7 +242,7 @@ fn strict_workers_never_leave_their_pod() {
             queue.set_localize(number % 3 == 0).unwrap();
             queue.set_helping(number % 5 == 0).unwrap();
             queue.set_max_active(1 + number % 4).unwrap();
-            // Mask and all: the same pods.
+            // With the mask as well, the pods are the same.
             queue.set_cpumask((number % 2 == 0).then(|| runtime.allowed_cpus())).unwrap();
             queue.spawn(|| {}).join().unwrap();
         }
@@ -277,7 +278,8 @@ fn a_queue_created_while_the_defaults_change_follows_them() {
     }
 }
 
-/// How many times as much CPU time a change of `many` takes as one of `few`; of each the least of some tries, as the caches may be cold.
+/// How many times as much CPU time a change of `many` takes as one of `few`; for each, the least time of several tries counts, because the
+/// caches may be cold.
 fn compare(changes: usize, mut few: impl FnMut(usize), mut many: impl FnMut(usize)) -> f64 {
     let cpu_time = || Linux::cpu_time(Linux::current_thread()).unwrap();
     let used = |change: &mut dyn FnMut(usize)| {
@@ -294,7 +296,7 @@ fn compare(changes: usize, mut few: impl FnMut(usize), mut many: impl FnMut(usiz
     of_many.as_secs_f64() / of_few.as_secs_f64()
 }
 
-/// Each slice has a pool, a pwq and a table of its own, which stay.
+/// Each slice has its own pool, pwq and table, which are kept.
 #[test]
 fn a_change_costs_no_more_after_thousands_of_changes() {
     let runtime = Runtime::builder().build().unwrap();
@@ -302,7 +304,7 @@ fn a_change_costs_no_more_after_thousands_of_changes() {
         let queue = runtime.workqueue_builder("slices").build().unwrap();
         let slice = |number: u64| Duration::from_micros(1000 + number);
         (0..slices).for_each(|number| queue.set_time_slice(slice(number)).unwrap());
-        // To those that came last, and back.
+        // A change to one of the slices that came last, and back.
         move |change: usize| queue.set_time_slice(slice(slices - 1 - change as u64 % 2)).unwrap()
     });
     let times = compare(50, few, many);

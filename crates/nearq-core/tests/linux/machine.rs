@@ -1,4 +1,4 @@
-//! The machine changes while the runtime works: affinity and quota are followed. And: a process may exit at any time.
+//! The machine changes while the runtime works: the runtime follows the affinity and the quota. Also, a process may exit at any time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use nearq_platform::{Linux, LockPlatform, Placement};
 
 use crate::common::{self, command, has_cpus, output_text, part, skipped, within};
 
-/// Changes are followed within a second of work being there; a second more for a machine that is busy.
+/// The runtime follows changes within a second while there is work; another second is for a busy machine.
 const FOLLOWED: Duration = Duration::from_secs(2);
 
-/// Runs items until `holds`; says how long it took.
+/// Runs items until `holds` returns true; returns how long it took.
 fn work_until(queue: &Workqueue, what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     within(FOLLOWED, what, || {
         queue.spawn(|| {}).join().unwrap();
@@ -28,7 +28,7 @@ fn set_mask(process: u32, cpus: &CpuSet) -> bool {
     outcome.is_ok_and(|output| output.status.success())
 }
 
-/// A line of the child's, after its test harness's own.
+/// A line that the child prints, after those of its test harness.
 fn read_from_child(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
     loop {
         let line = lines.next().expect("the child prints a line").unwrap();
@@ -42,7 +42,7 @@ fn write_to_child(child: &mut Child, line: &str) {
     writeln!(child.stdin.as_mut().unwrap(), "{line}").unwrap();
 }
 
-/// How many reads the caller has made so far; none where the kernel does not count them.
+/// How many reads the caller has made so far; `None` if the kernel does not count them.
 fn reads() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("syscr: "))?.trim().parse().ok()
@@ -76,7 +76,7 @@ fn checking_an_unchanged_machine_does_not_read_all_of_it() {
     assert!(fewest + 4 * cpus < whole, "{fewest} reads, of all files {whole}");
 }
 
-/// Has the process open no file any more; what it had before can be had again.
+/// Prevents the process from opening any more files; returns the previous limit, so that it can be restored.
 fn set_most_files(most: libc::rlim_t) -> libc::rlim_t {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is ours, and is written by the call only.
@@ -96,7 +96,7 @@ fn an_unreadable_machine_is_one_node_until_it_can_be_read() {
         command(an_unreadable_machine_is_one_node_until_it_can_be_read, "child").output().unwrap();
     let text = output_text(&output);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    // The monitor may find that it cannot read states either.
+    // The monitor, too, may find that it cannot read states.
     let is_of_it = |line: &&str| line.starts_with("nearq: the machine could be read only in part");
     let lines: Vec<&str> = text.lines().filter(is_of_it).collect();
     assert_eq!(lines.len(), 1, "{text}");
@@ -121,7 +121,7 @@ fn begin_without_files() {
     work();
     runtime.refresh();
     assert!(!runtime.topology().is_whole());
-    // What was whole stays as it is.
+    // What was read completely before stays as it is.
     whole.refresh();
     assert!(whole.topology().is_whole());
     set_most_files(most);
@@ -152,7 +152,7 @@ fn a_shrinking_and_growing_affinity_is_followed() {
         for _ in 0..4 {
             sender.send(read_from_child(&mut lines)).unwrap();
         }
-        // The rest, so that the child does not write into a closed pipe.
+        // Reads the rest, so that the child does not write into a closed pipe.
         lines.for_each(drop);
     });
     let next = || receiver.recv_timeout(common::PATIENCE).expect("the child answers");
@@ -231,7 +231,7 @@ fn a_change_of_the_machine_while_all_workers_are_busy_loses_nothing() {
     let mut handles = Vec::new();
     for round in 0..200_usize {
         handles.extend((0..50_usize).map(|number| queue.spawn(move || number)));
-        // The process's first thread, as `taskset -p` does it.
+        // Restricts the process's first thread, as `taskset -p` does.
         let cpu = all.iter().nth(round % all.len()).unwrap();
         let mask = if round % 3 == 0 { all.clone() } else { CpuSet::single(cpu) };
         let _ = set_first(&mask);
@@ -247,7 +247,7 @@ fn set_first(cpus: &CpuSet) -> bool {
     set_mask(std::process::id(), cpus)
 }
 
-/// A cgroup of our own with a CPU quota, in whichever hierarchy can be written to.
+/// A control group with a CPU quota, made by this test in the first hierarchy that can be written to.
 struct Cgroup {
     path: PathBuf,
     quota: &'static str,
@@ -328,7 +328,7 @@ fn setting_and_lifting_a_quota_is_followed() {
         child.wait().unwrap();
         return;
     }
-    // Half a CPU more than one needs two.
+    // One and a half CPUs need two workers.
     for (quota, wanted) in [(Some(60_000), 1), (Some(150_000), 2), (Some(100_000), 1), (None, all)]
     {
         assert!(cgroup.set(quota));
@@ -353,7 +353,7 @@ fn exit_with_items_running_neither_crashes_nor_hangs() {
             let item = move || {
                 let _ = sender.send(());
                 if number % 10 == 0 {
-                    // An exit that waited for it would be noticed.
+                    // An exit that waited for this item would be noticed.
                     std::thread::sleep(2 * common::PATIENCE);
                 }
                 std::hint::black_box((0..10_000).sum::<u64>());
@@ -362,7 +362,7 @@ fn exit_with_items_running_neither_crashes_nor_hangs() {
         }
         receiver.recv().unwrap();
         if part == "worker" {
-            // From within a worker, while others run.
+            // The exit is called inside a worker, while other workers run.
             drop(queue.spawn(|| std::process::exit(7)));
             std::thread::sleep(2 * common::PATIENCE);
         }

@@ -1,7 +1,6 @@
-//! Tests on this machine that run side by side: each has a runtime of its own and does not care what else the process does.
-//! A test that examines all threads of the process
-//! belongs in `tests/alone`, one that forks in `tests/forks`, and one that changes
-//! the process, its environment or its limits does so in a child process ([`common::command`]).
+//! Tests on this machine that run side by side: each has its own runtime, and does not depend on what else the process does. A test that
+//! examines all threads of the process belongs in `tests/alone`, one that forks in `tests/forks`, and one that changes the process, its
+//! environment or its limits does so in a child process ([`common::command`]).
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 

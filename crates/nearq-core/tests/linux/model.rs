@@ -1,4 +1,4 @@
-//! Random calls against the simplest model there is: an item runs as often as it was queued.
+//! Random calls, checked against the simplest possible model: an item runs as often as it was queued.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -64,19 +64,19 @@ enum Call {
         items: usize,
     },
     SetAffinity(bool),
-    /// What was spawned on the queue before has ended then.
+    /// What was spawned on the queue before has then ended.
     Flush {
         queue: usize,
     },
-    /// The same; items of other queues may be refused meanwhile.
+    /// As above; items of other queues may be refused meanwhile.
     Drain {
         queue: usize,
     },
-    /// The queue is dropped, which waits for its items, and another one comes in its place.
+    /// The queue is dropped, which waits for its items, and another queue takes its place.
     Renew {
         queue: usize,
     },
-    /// The item's handle goes; an execution that was queued still happens.
+    /// The item's handle is dropped; an execution that was queued still happens.
     RenewItem {
         item: usize,
     },
@@ -121,7 +121,7 @@ struct Observed {
     queued: AtomicU64,
     runs: AtomicU64,
     inside: AtomicBool,
-    /// The queue on which its next execution queues it again, and one.
+    /// One more than the number of the queue on which its next execution queues it again.
     again: AtomicU64,
 }
 
@@ -303,7 +303,7 @@ proptest! {
         check(&calls);
     }
 
-    /// One pwq, one at a time: in the order of queueing, whatever is changed that leaves the pwq alone.
+    /// On one pwq, one item at a time: items run in the order of queueing, whatever is changed without changing the pwq.
     #[test]
     fn held_back_items_of_one_pwq_start_in_order(
         bursts in prop::collection::vec((1..20_usize, any::<bool>()), 1..8),

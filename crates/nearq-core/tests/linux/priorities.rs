@@ -1,8 +1,8 @@
-//! High and low priority on Linux: what the kernel says of the workers, of the timer and of the monitor; what happens where a nice
-//! value is refused.
+//! High and low priority on Linux: what the kernel reports about the workers, the timer and the monitor; and what happens if a nice value
+//! is refused.
 //!
-//! Tests that need the privilege to be favoured say so and end where it is missing; those in which it is refused give it up in a
-//! process of their own.
+//! Tests that need the privilege to be favoured say so, and end if it is missing. Tests in which a priority is refused give up the
+//! privilege in a process of their own.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::common::{
 /// The shortest slice, which favoured workers have.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// What `/proc` and the kernel say of a thread: its nice value by the one and the other, whether it is of the idle class, its slice.
+/// What `/proc` and the kernel report about a thread: its nice value according to each, whether it is of the idle class, and its slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Priority {
     nice: i32,
@@ -29,22 +29,22 @@ struct Priority {
 /// The priority of a thread of this process.
 fn priority_of(thread: u64) -> Option<Priority> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
-    // The name may hold anything; what follows it are numbers. The first of them is field 3.
+    // The name may contain any character. It is followed by numbers, the first of which is field 3.
     let fields: Vec<_> = stat.rsplit(')').next()?.split_whitespace().collect();
     let nice: i32 = fields[19 - 3].parse().ok()?;
     let policy: i32 = fields[41 - 3].parse().ok()?;
     // SAFETY: validity: all zero is a value of every field. Aliasing and thread: a local value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::sched_attr>();
-    // SAFETY: validity: `attributes` is `size` bytes that the kernel may write. Aliasing: the only reference is
-    // the one passed. Thread: any may ask about any.
+    // SAFETY: validity: `attributes` is `size` bytes that the kernel may write. Aliasing: the only reference is the one passed. Thread: any
+    // thread may ask about any other.
     let returned =
         unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, 0) };
     if returned != 0 {
         return None;
     }
     if (attributes.sched_nice, attributes.sched_policy) != (nice, policy.unsigned_abs()) {
-        // It has changed between the two: they say the same the next time, or this never ends.
+        // The priority has changed between the two reads: the next two agree, or this loop never ends.
         return priority_of(thread);
     }
     let slice = Duration::from_nanos(attributes.sched_runtime);
@@ -70,7 +70,7 @@ fn started_by(first: &Workqueue, second: &Workqueue) -> Priority {
     receiver.recv().expect("the item runs")
 }
 
-/// What a thread has that is like the caller, but with that nice value and slice; the kernel may have no slices of threads (before 6.12).
+/// What a thread has that is like the caller, except for that nice value and slice. Before 6.12, the kernel has no slices for each thread.
 fn like_caller(nice: i32, slice: Option<Duration>) -> Priority {
     let own_priority = own_priority();
     let slice = slice.filter(|_| !own_priority.slice.is_zero()).unwrap_or(own_priority.slice);
@@ -202,7 +202,7 @@ fn only_queues_of_equal_priority_share_pools() {
     assert_eq!(rows, wanted);
 }
 
-/// An item of one queue starts the workers of another: they are not favoured as it is.
+/// An item of one queue starts the workers of another queue: these are not favoured as the item is.
 #[test]
 fn workers_do_not_inherit_the_priority_of_the_worker_that_starts_them() {
     if !may_be_favoured() {
@@ -234,7 +234,7 @@ fn the_timer_and_the_monitor_have_the_highest_priority_of_all_queues() {
     if !may_be_favoured() {
         return;
     }
-    // In a process of its own: no other test has a timer or a monitor there.
+    // This runs in a process of its own, in which no other test has a timer or a monitor.
     if part().is_none() {
         let output =
             command(the_timer_and_the_monitor_have_the_highest_priority_of_all_queues, "it")
@@ -330,10 +330,10 @@ fn a_slice_out_of_range() {
 
 // ---- without the privilege -----------------------------------------------------------------------------------------
 
-/// Gives up the privilege to be favoured, but for what `RLIMIT_NICE` of `limit` allows. False where that cannot be had.
+/// Gives up the privilege to be favoured, except for what an `RLIMIT_NICE` of `limit` allows. False if that is not possible.
 fn give_up(limit: u64) -> bool {
     let wanted = libc::rlimit { rlim_cur: limit, rlim_max: limit };
-    // SAFETY: validity: a limit that is read. Thread and aliasing: as for any.
+    // SAFETY: validity: a limit that is read. Thread and aliasing: no further conditions.
     if unsafe { libc::setrlimit(libc::RLIMIT_NICE, &raw const wanted) } != 0 {
         let why = format!("RLIMIT_NICE may not be set to {limit}");
         let how = format!("run the tests with RLIMIT_NICE of {limit} or more");
@@ -349,7 +349,7 @@ fn give_up(limit: u64) -> bool {
     true
 }
 
-/// Runs `part` of `test` in a process of its own; its warnings.
+/// Runs `part` of `test` in a process of its own; returns its warnings.
 fn warnings(test: impl Fn(), part: &str) -> Vec<String> {
     let output = command(test, part).output().unwrap();
     assert!(output.status.success(), "{}", output_text(&output));
@@ -372,7 +372,7 @@ fn refused_priorities_leave_a_short_slice_and_warn_once() {
         assert_eq!([urgent.effective_nice(), favoured.effective_nice()], [ordinary.nice; 2]);
         let slow = like_caller(ordinary.nice, Some(SHORT));
         for _ in 0..3 {
-            // Several workers of each; and the timer, which is refused too.
+            // Several workers of each queue; and the timer, whose nice value is refused, too.
             let handles: Vec<_> = (0..8)
                 .map(|_| {
                     urgent.spawn(|| {
@@ -428,7 +428,7 @@ fn workers_get_the_permitted_part_of_a_priority() {
         assert_eq!(worker_of(&urgent), like_caller(-5, Some(SHORT)));
         assert_eq!(worker_of(&allowed), like_caller(-4, None));
         assert_eq!([urgent.effective_nice(), allowed.effective_nice()], [-5, -4]);
-        // An ordinary worker is one also if an idle one starts it.
+        // An ordinary worker stays ordinary even if a worker of the idle class starts it.
         let idle = build(runtime.workqueue_builder("idle").sched_idle(true));
         let plain = build(runtime.workqueue_builder("plain"));
         assert_eq!(started_by(&idle, &plain), own_priority());
@@ -446,7 +446,7 @@ fn no_warning_is_given_if_nothing_is_refused() {
         }
         let runtime = runtime();
         for settings in [
-            // Less favoured than this process, or as much where that is as little as there is.
+            // Less favoured than this process; or equally, if this process already has the lowest priority.
             runtime.workqueue_builder("less").nice(own_priority().nice.max(5)),
             runtime.workqueue_builder("idle").sched_idle(true),
             runtime.workqueue_builder("sliced").time_slice(Duration::from_millis(1)),

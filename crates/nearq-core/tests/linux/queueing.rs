@@ -22,7 +22,7 @@ fn an_item_runs_and_can_be_queued_again() {
         sender.send(runs).unwrap();
     });
     for expected in 1..=1000 {
-        // It may still be in the middle of its last instructions, but it is not pending.
+        // The item may still be in the middle of its last instructions, but it is not pending.
         assert!(queue.queue(&work));
         assert_eq!(receiver.recv_timeout(PATIENCE), Ok(expected));
     }
@@ -131,7 +131,7 @@ fn a_panic_is_counted_and_the_item_runs_again() {
     assert_eq!(queue.statistics().iter().map(|pwq| pwq.panicked).sum::<u64>(), 1);
 }
 
-/// Panics when it is dropped, with one that panics less often.
+/// Panics when it is dropped, with a payload that panics fewer times.
 struct Bomb(u32);
 
 impl Drop for Bomb {
@@ -161,7 +161,7 @@ fn a_panic_payload_may_panic_when_dropped() {
         assert!(queue.queue(&work));
         work.flush().unwrap();
     }
-    // It is a worker that drops it, and not this thread.
+    // A worker drops it, and not this thread.
     held.store(true, Ordering::Relaxed);
     assert!(queue.queue(&work));
     drop(work);

@@ -1,4 +1,4 @@
-//! Signals: what an item starts, and the thread that computes, have the program's own mask.
+//! Signals: threads and processes that an item starts, and the thread that computes, have the program's own signal mask.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
@@ -21,10 +21,10 @@ fn a_process_started_by_an_item_can_be_terminated() {
     }
 }
 
-/// How a program ended that the calling thread has started, and then asked to end.
+/// Starts a program in the calling thread and asks it to end; returns how it ended.
 fn ended_by_term() -> ExitStatus {
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    // SAFETY: a signal to the own child, which has not been waited for.
+    // SAFETY: a signal to our own child, which has not been waited for.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
     child.wait().unwrap()
 }
@@ -49,7 +49,7 @@ fn a_process_started_by_a_stall_callback_can_be_terminated() {
     behind.join().unwrap();
 }
 
-/// Where no thread can be started for it, what a cancelled item captured is dropped by the timer's thread.
+/// If no thread can be started for that, the timer's thread drops what a cancelled item captured.
 #[test]
 fn the_timers_thread_has_the_mask_of_the_thread_that_built_the_runtime() {
     let runtime = Runtime::builder().build().unwrap();
@@ -69,7 +69,7 @@ fn the_timers_thread_has_the_mask_of_the_thread_that_built_the_runtime() {
     assert!(work.cancel());
 }
 
-/// Also where it is a thread of the runtime's that starts the worker: the monitor, or another worker.
+/// The same if a thread of the runtime starts the worker: the monitor, or another worker.
 #[test]
 fn workers_have_the_mask_of_the_thread_that_built_the_runtime() {
     let (sender, receiver) = mpsc::channel();
@@ -89,7 +89,7 @@ fn workers_have_the_mask_of_the_thread_that_built_the_runtime() {
     let queue =
         runtime.workqueue_builder("masks").affinity_scope(AffinityScope::System).build().unwrap();
     let barrier = Barrier::default();
-    // Each item sleeps, so another worker takes its place. The monitor or another worker starts that one.
+    // Each item sleeps, so another worker takes its place. The monitor or a worker starts that one.
     let items = 4 * runtime.parallelism();
     let masks: Vec<_> = (0..items)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! What runs and what waits is seen, by the names of functions.
+//! Observers see what runs and what waits, by the names of functions.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn held_back_items_are_listed_and_cancelled_items_are_not() {
     for work in &works[..4] {
         assert!(work.cancel());
     }
-    // An item that is queued again goes by a proxy of its own node.
+    // An item that is queued again, after its first queueing was cancelled, has a proxy.
     assert!(queue.queue(&works[0]));
     let waiting = runtime.waiting();
     let rows = &waiting.items;

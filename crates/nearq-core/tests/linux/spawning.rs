@@ -124,7 +124,7 @@ fn a_result_that_panics_when_dropped_does_not_end_a_worker() {
     drop(handle);
     sender.send(()).unwrap();
     common::eventually("the result was dropped", || drops.load(Ordering::SeqCst) == 1);
-    // The captured, with the last handle of an item that runs.
+    // What the closure captured, together with the last handle of an item that runs.
     let bomb = Bomb(Arc::clone(&drops));
     let (sender, gate) = mpsc::channel::<()>();
     let work = Work::new(move |_: &Work| {
@@ -158,7 +158,7 @@ fn joining_within_the_only_worker() {
     for _ in 0..20 {
         assert_eq!(deep(&queue, 8), 8);
     }
-    // And with others that wait beside it.
+    // The same while other items wait beside it.
     let queue_clone = Arc::clone(&queue);
     let sum: u32 = queue
         .spawn(move || {
@@ -184,7 +184,7 @@ fn scopes_borrow_and_nest_in_workers() {
             let (lengths, text, queue) = (&lengths, &text, &queue);
             scope.spawn(move || {
                 let mut halves = [0; 2];
-                // A scope within a worker, on the same queue: others take its place meanwhile.
+                // A scope within a worker, on the same queue: other workers take its place meanwhile.
                 queue.scope(|inner| {
                     for half in &mut halves {
                         inner.spawn(move || *half = at as u32);
@@ -317,7 +317,8 @@ fn an_item_runs_where_it_was_queued_for() {
         assert!(strict.queue_on_node(node.id, &work).unwrap());
         assert!(node.cpus.contains(receiver.recv_timeout(PATIENCE).unwrap()));
     }
-    // Localised: where it was queued, although the pod is wider. A worker cannot be kept there, so: nearly always.
+    // With `localize`, an item runs where it was queued, although the pod is wider. This holds nearly always, because a worker cannot be
+    // kept there.
     let local = runtime
         .workqueue_builder("local")
         .affinity_scope(AffinityScope::System)
@@ -334,7 +335,7 @@ fn an_item_runs_where_it_was_queued_for() {
     assert!(there > rounds * 8 / 10, "{there} of {rounds} on the CPU that queued them");
 }
 
-/// `?` takes them into the usual box of errors, which threads share.
+/// `?` converts the errors into the usual boxed error, which can be shared between threads.
 #[test]
 fn a_join_error_converts_to_a_boxed_error() {
     fn fails(
@@ -347,7 +348,7 @@ fn a_join_error_converts_to_a_boxed_error() {
     assert_eq!(fails(&queue).unwrap_err().to_string(), "the closure panicked: as the test wants");
 }
 
-/// A task that would wait for itself, or for one that waits for it, gets an error, as from `Work::flush`.
+/// A task that would wait for itself, or for another task that waits for it, gets an error, as `Work::flush` returns one.
 #[test]
 fn joining_a_task_that_the_joiner_prevents_from_starting_is_an_error() {
     let runtime = runtime();
@@ -365,11 +366,11 @@ fn joining_a_task_that_the_joiner_prevents_from_starting_is_an_error() {
         .unwrap();
     assert!(matches!(outcome, Err(nearq_core::JoinError::Deadlock)), "{outcome:?}");
     assert!(outcome.unwrap_err().to_string().contains("max_active"));
-    // It goes on by itself.
+    // The task goes on by itself.
     queue.flush().unwrap();
     assert_eq!(inner.load(Ordering::SeqCst), 1);
 
-    // The set gives out each of them, and comes to its end.
+    // The set returns each of them, and is empty afterwards.
     let queue_clone = Arc::clone(&queue);
     let ended = queue.spawn(move || {
         let mut set = queue_clone.join_set();
@@ -382,7 +383,7 @@ fn joining_a_task_that_the_joiner_prevents_from_starting_is_an_error() {
     });
     assert_eq!(ended.join().unwrap(), (3, 0));
 
-    // Two places, and one of them may wait.
+    // The limit has two places, so one item may wait.
     let two = Arc::new(runtime.workqueue_builder("two").max_active(2).build().unwrap());
     let ready = Arc::new(std::sync::Barrier::new(2));
     let both = [(); 2].map(|()| {

@@ -20,7 +20,7 @@ fn system_queues_have_the_attributes_of_the_kernels() {
         assert!(!queue.is_ordered());
         assert_eq!(queue.spawn(|| 5).join().unwrap(), 5, "{name}");
     }
-    // Frozen is what is freezable, and nothing else.
+    // Freezing affects the freezable queues, and nothing else.
     let runtime = Runtime::global();
     runtime.freeze().unwrap();
     let held = system::freezable().spawn(|| 6);
@@ -30,7 +30,7 @@ fn system_queues_have_the_attributes_of_the_kernels() {
     assert_eq!(held.join().unwrap(), 6);
 }
 
-/// On Linux itself: items run on the CPU that is named, and their worker has its name.
+/// On real Linux: items run on the CPU that is named, in a worker whose name has the number of that CPU.
 #[test]
 fn an_item_runs_on_the_named_cpu_in_that_cpus_worker() {
     let (sender, receiver) = std::sync::mpsc::channel();

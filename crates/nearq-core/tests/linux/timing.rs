@@ -15,7 +15,7 @@ fn queue(runtime: &Runtime, name: &str) -> Workqueue {
     runtime.workqueue_builder(name).build().unwrap()
 }
 
-/// Samples of a queue: waits and runs.
+/// The numbers of samples of a queue: of waiting times and of running times.
 fn samples(queue: &Workqueue) -> (u64, u64) {
     queue.times().map_or((0, 0), |times| (times.wait.samples, times.run.samples))
 }
@@ -62,7 +62,7 @@ fn an_item_queued_before_timing_began_is_no_sample() {
     queue.flush().unwrap();
     assert_eq!(samples(&queue), (1, 1));
     drop(timing);
-    // It still has its stamp, and is queued without a reader.
+    // The item still has its stamp, and is queued without a reader.
     queue.set_max_active(1).unwrap();
     let (go, wait) = mpsc::channel::<()>();
     let holder = queue.spawn(move || wait.recv().unwrap());
@@ -101,7 +101,7 @@ fn a_cancelled_item_is_timed_when_it_is_queued_again() {
     let work = Work::new(|_| ());
     queue.queue(&work);
     assert!(work.cancel());
-    // Its node is still on the list: this one goes by another.
+    // The item's own node is still on the list, so this queueing has another node.
     queue.queue(&work);
     go.send(()).unwrap();
     holder.join().unwrap();
@@ -147,10 +147,10 @@ fn events_lost_to_a_full_buffer_are_counted() {
     let runtime = runtime();
     let queue = queue(&runtime, "many");
     let mut tracer = runtime.trace(None, 1);
-    // At most 20,000 items a second are reported: some seconds' worth.
+    // At most 20,000 items a second are reported, so this takes a few seconds.
     let end = std::time::Instant::now() + Duration::from_mins(1);
     while tracer.dropped() == 0 && std::time::Instant::now() < end {
-        // More than a tracer keeps.
+        // More events than a tracer keeps.
         let before = runtime.samples();
         while runtime.samples() < before + 33_000 {
             (0..100).for_each(|_| drop(queue.spawn(|| ())));

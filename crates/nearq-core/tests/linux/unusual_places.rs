@@ -1,5 +1,5 @@
-//! Foreign code in places where it is not expected: destructors of thread-locals, hooks of workers that are to go, wakes and deadlines,
-//! that wait or have the last handle of something.
+//! Foreign code in places where it is not expected: destructors of thread-locals, hooks of workers that are about to end, wakes, and
+//! deadlines. The foreign code waits there, or drops the last handle of something.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -23,7 +23,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 
 type Place = Arc<Mutex<Option<Waker>>>;
 
-/// Never ready; leaves its waker.
+/// A future that is never ready, and stores its waker.
 struct Sleep(Place);
 
 impl Future for Sleep {
@@ -37,7 +37,7 @@ impl Future for Sleep {
 
 thread_local!(static KEPT: RefCell<Option<Box<dyn Send>>> = const { RefCell::new(None) });
 
-/// Has a worker keep that until its thread ends.
+/// Makes a worker keep the value until its thread ends.
 fn keep_in_a_worker(queue: &Workqueue, kept: impl Send + 'static) {
     queue.spawn(move || KEPT.set(Some(Box::new(kept)))).join().unwrap();
 }
@@ -76,8 +76,8 @@ fn a_workers_thread_local_cannot_shut_its_runtime_down() {
     assert_eq!(queue.spawn(|| 7).join().unwrap(), 7, "nothing has happened");
 }
 
-/// The wake finds the queue gone, and is the last to have it: the runtime ends by that. One of its workers wants a lock that the thread has
-/// which wakes.
+/// The wake finds the queue closed, and has the last reference to it, so the runtime ends with that wake. One of the runtime's workers
+/// wants a lock that the waking thread holds.
 #[test]
 fn a_wake_does_not_wait_for_workers() {
     static REGISTRY: Mutex<()> = Mutex::new(());
@@ -110,7 +110,7 @@ fn a_wake_does_not_wait_for_workers() {
     });
     has_begun.recv_timeout(PATIENCE).expect("the future is cancelled");
     end.send(()).unwrap();
-    // The queue has ended for its owner; its memory goes with the wake.
+    // For its owner the queue has ended; its memory is freed by the wake.
     owner.join().unwrap();
     go.send(()).unwrap();
     receiver.recv_timeout(PATIENCE).expect("the wake returns");
@@ -185,7 +185,8 @@ fn the_drop_of_an_empty_queue_does_not_wait_for_a_worker() {
     receiver.recv_timeout(PATIENCE).expect("both drops return");
 }
 
-/// A cancelled item on what is held back, whose queue is gone when its time comes: what it captured waits for another deadline.
+/// A cancelled item is still on the list of held-back items, and its queue is gone when its time comes: the destructor of what it captured
+/// waits for another deadline.
 #[test]
 fn a_destructor_run_by_a_deadline_may_wait_for_another_deadline() {
     let runtime = Runtime::builder().build().unwrap();
@@ -214,7 +215,7 @@ fn a_destructor_run_by_a_deadline_may_wait_for_another_deadline() {
     holder.join().unwrap();
 }
 
-/// Items with slow destructors, whose queue is gone when their times come, one after the other.
+/// Items with slow destructors: their queue is gone when their times come, one after the other.
 #[test]
 fn destructors_run_by_deadlines_need_few_threads() {
     let runtime = Runtime::builder().build().unwrap();
@@ -239,11 +240,11 @@ fn destructors_run_by_deadlines_need_few_threads() {
         most = most.max(threads());
         Arc::strong_count(&count) == 1
     });
-    // Other tests have some, too.
+    // Other tests have such threads, too.
     assert!(most <= 12, "{most} threads");
 }
 
-/// With more to do than the workers can, so that none of them comes to rest.
+/// There is more work than the workers can do, so that no worker goes to sleep.
 #[test]
 fn queues_dropped_by_their_items_are_freed_although_workers_are_busy() {
     static BUSY: OnceLock<Workqueue> = OnceLock::new();

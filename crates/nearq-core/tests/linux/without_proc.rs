@@ -1,4 +1,4 @@
-//! Without /proc it is unknown what threads do: the hint still works, something starts every 10 ms, and there is one warning.
+//! Without /proc, the runtime does not know what threads do: the hint still works, something starts every 10 ms, and there is one warning.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -38,8 +38,7 @@ fn detection_degrades_to_hints_with_one_warning() {
     assert!(stderr.contains("/proc"), "{stderr}");
 }
 
-/// Items that wait for each other, asleep: more than there are CPUs, and one more, that would run at once if the states of threads were
-/// unknown.
+/// Items that sleep, waiting for each other: 16 more than there are CPUs, so all of them meet only if further workers are started.
 fn meet(queue: &Workqueue) {
     let all = queue.runtime().parallelism() + 16;
     let (gate, entered) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
@@ -66,7 +65,7 @@ fn meet(queue: &Workqueue) {
     }
 }
 
-/// A program that has used up its file descriptors cannot read what its threads do either.
+/// A program that has used up its file descriptors cannot read what its threads do, either.
 #[test]
 fn items_that_wait_for_each_other_run_without_file_descriptors() {
     if part().is_none() {
@@ -77,7 +76,7 @@ fn items_that_wait_for_each_other_run_without_file_descriptors() {
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("blind").build().unwrap();
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limits are there for the time of the call.
+    // SAFETY: the limits exist during the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) }, 0);
     assert!(std::fs::File::open("/proc/self/stat").is_err());
     meet(&queue);

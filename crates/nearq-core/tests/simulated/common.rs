@@ -9,10 +9,10 @@ pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Longer than anything takes that is not held up.
+/// Longer than anything takes that is not blocked.
 pub(crate) const LONG: Duration = Duration::from_secs(2);
 
-/// Runs a program in which no thread panics and nothing is warned of.
+/// Runs a program in which no thread may panic and no warning may be given.
 pub(crate) fn simulate<R: 'static>(
     text: &str,
     seed: u64,

@@ -1,5 +1,5 @@
-//! Concurrency management on simulated machines: workers that sleep are replaced, those that only wait for a CPU are not, and per-CPU
-//! pools keep one worker that runs. Virtual time, so that bounds are exact.
+//! Concurrency management on simulated machines: workers that sleep are replaced, workers that only wait for a CPU are not, and per-CPU
+//! pools keep one worker that runs. Time is virtual, so the bounds are exact.
 
 #![allow(
     clippy::disallowed_types,
@@ -30,7 +30,7 @@ fn simulate<R: 'static>(text: &str, seed: u64, program: impl FnOnce() -> R + 'st
     simulate_counted(text, seed, program).0
 }
 
-/// As [`simulate`]; beside the result how often atomics were accessed.
+/// As [`simulate`]; also returns how often atomics were accessed.
 fn simulate_counted<R: 'static>(
     text: &str,
     seed: u64,
@@ -43,7 +43,7 @@ fn simulate_counted<R: 'static>(
     (outcome.result.unwrap_or_else(|| panic!("{report}")), outcome.accesses)
 }
 
-/// Has every CPU's worker asleep in an item, then says how long each of `count` items takes from being queued to its start.
+/// Makes the worker of every CPU sleep in an item, then returns how long each of `count` items takes from its queueing to its start.
 fn replaced_after(asleep: usize, count: usize, hint: bool) -> Vec<Duration> {
     let runtime = runtime();
     let queue = runtime.workqueue_builder("asleep").build().unwrap();
@@ -67,7 +67,7 @@ fn replaced_after(asleep: usize, count: usize, hint: bool) -> Vec<Duration> {
         for sleeper in sleepers {
             sleeper.join().unwrap();
         }
-        // All is quiet.
+        // Everything is idle.
         Sim::sleep(us(100_000));
     }
     latencies
@@ -79,9 +79,9 @@ fn another_worker_starts_within_milliseconds_when_all_sleep() {
         let (latencies, accesses) =
             simulate_counted(machine, 1, move || replaced_after(cpus, 20, false));
         println!("{machine}: {latencies:?}, {accesses} accesses");
-        // A worker that could help checks once, not all the time.
+        // A worker that could help checks once, not repeatedly.
         assert!(accesses < 1_000_000, "{accesses} accesses while all sleep");
-        // One check, at most, and a wake-up.
+        // At most one check, and a wake-up.
         assert!(latencies.iter().all(|latency| *latency < us(3_500)), "{latencies:?}");
     }
 }
@@ -92,7 +92,7 @@ fn with_the_hint_another_worker_starts_at_once() {
     assert!(latencies.iter().all(|latency| *latency < us(200)), "{latencies:?}");
 }
 
-/// Items that compute, and every so often one that sleeps: how long all took, beside the CPU time over the CPUs.
+/// Items that compute, with one that sleeps now and then: returns how long all took, and their CPU time divided by the number of CPUs.
 fn mixed(runtime: &Runtime<Sim>, queue: &Workqueue<Sim>, cpus: u32, hint: bool) -> f64 {
     const ITEMS: u32 = 20_000;
     const EVERY: u32 = 32;
@@ -139,7 +139,7 @@ fn no_more_items_run_than_there_are_cpus_after_sleepers_wake() {
         let queue = runtime.workqueue_builder("mixed").build().unwrap();
         mixed(&runtime, &queue, 2, false);
         let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        // Long enough for the surplus to go, two checks for each.
+        // Long enough for the surplus workers to leave, with two checks for each.
         let items: Vec<_> = (0..4_000)
             .map(|number| {
                 let (now, most) = (Arc::clone(&now), Arc::clone(&most));
@@ -166,7 +166,7 @@ fn workers_that_wait_for_a_cpu_are_not_replaced() {
     let threads = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
         let queue = runtime.workqueue_builder("crowded").build().unwrap();
-        // Others want the CPUs as well: each worker runs a tenth of the time.
+        // Other threads want the CPUs as well: each worker runs for a tenth of the time.
         let others: Vec<_> = (0..18)
             .map(|_| {
                 Sim::spawn(ThreadSpec::default(), || compute(us(400_000)))
@@ -182,11 +182,11 @@ fn workers_that_wait_for_a_cpu_are_not_replaced() {
         others.into_iter().for_each(Sim::join);
         most
     });
-    // By the rule that something starts every 10 ms there may be some more than CPUs, but not one for each check.
+    // The rule that something starts every 10 ms may add a few workers beyond the number of CPUs, but not one at each check.
     assert!(threads <= 6, "{threads} threads");
 }
 
-/// What the workers of one CPU did: how many at once at most, and each item's wait.
+/// What the workers of one CPU did: the most that ran at once, and how long each item waited.
 #[derive(Debug, Default)]
 struct OnOneCpu {
     now: u32,
@@ -212,7 +212,7 @@ fn a_per_cpu_pool_runs_another_worker_while_its_first_sleeps() {
                     drop(guard);
                     compute(us(300));
                     if number < 20 {
-                        // It does not count while it sleeps.
+                        // The worker does not count while it sleeps.
                         seen.lock().now -= 1;
                         Sim::sleep(us(50_000));
                         seen.lock().now += 1;
@@ -237,10 +237,10 @@ fn a_per_cpu_pool_runs_another_worker_while_its_first_sleeps() {
         assert!(wakeups >= 5, "{wakeups}");
         core::mem::take(&mut *seen.lock())
     });
-    // 60 items of 0.3 ms, and each of 20 sleepers costs a detection: 2 ms, and another worker's start.
+    // There are 60 items of 0.3 ms, and each of the 20 sleeping items costs a detection: 2 ms, and the start of another worker.
     let last = *seen.waits.iter().max().unwrap();
     assert!(last < us(80_000), "{last:?}");
-    // All 20 wake up in turn; those that are back finish their item.
+    // All 20 wake up one after the other; the workers that are back finish their items.
     assert!(seen.most <= 4, "{seen:?}");
 }
 
@@ -315,7 +315,7 @@ fn cpu_intensive_items_never_delay_other_items() {
         let started = started.lock().expect("it ran");
         started - queued
     });
-    // As soon as the system lets the woken worker run beside the other one.
+    // The item starts as soon as the system lets the woken worker run beside the other one.
     assert!(wait < us(8_000), "{wait:?}");
 }
 
@@ -330,7 +330,7 @@ fn blocking_nests_and_is_a_plain_call_outside_a_worker() {
             queue.spawn(move || {
                 runtime.block_in_place(|| {
                     runtime.block_in_place(|| Sim::sleep(us(1_000)));
-                    // Still away: the other item has the CPU.
+                    // This worker is still in the outer section: the other item has the CPU.
                     Sim::sleep(us(50_000));
                 });
             })
@@ -343,7 +343,8 @@ fn blocking_nests_and_is_a_plain_call_outside_a_worker() {
     });
 }
 
-/// How long 31 items of a pool take that are queued behind one that takes a second, on CPUs that items of 2 us keep busy all the time.
+/// How long 31 items of a pool take if they are queued behind an item that takes a second, on CPUs that items of 2 us keep busy all the
+/// time.
 fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration {
     simulate("core:2", 1, move || {
         let runtime = runtime();
@@ -383,7 +384,7 @@ fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration
     })
 }
 
-/// No worker is ever out of work there, so none checks the batch of the worker that has the long item.
+/// Every worker always has work, so no worker checks the batch of the worker that has the long item.
 #[test]
 fn items_behind_a_long_item_in_a_batch_do_not_wait_for_it() {
     let asleep = behind_a_long_item(|_| Sim::sleep(us(1_000_000)));
@@ -393,8 +394,8 @@ fn items_behind_a_long_item_in_a_batch_do_not_wait_for_it() {
     assert!(asleep < us(50_000) && computing < us(50_000), "{asleep:?}, {computing:?}");
 }
 
-/// Has `count` items wait for each other, as `wait` does, on a machine of two CPUs that may hide what threads do. How long it takes until
-/// all have met; for the second time, after all has been quiet for a while with as many waiting.
+/// Makes `count` items wait for each other, in the way of `wait`, on a machine of two CPUs that may hide what threads do. Returns how long
+/// it takes until all have met the second time, after everything has been idle for a while with the same number waiting.
 fn meet(seed: u64, hidden: bool, count: u32, wait: fn(Duration)) -> [Duration; 2] {
     let machine = Topology::from_synthetic("l3:1 core:2 pu:1").expect("well formed");
     let mut faults = Faults::NONE;
@@ -436,7 +437,7 @@ fn meet(seed: u64, hidden: bool, count: u32, wait: fn(Duration)) -> [Duration; 2
 fn items_that_wait_for_each_other_run_if_thread_states_are_unknown() {
     for seed in 0..10 {
         let took = meet(seed, true, 8, Sim::sleep);
-        // Six times a little more than 10 ms; and the pause.
+        // Six times a little more than 10 ms, and the pause.
         assert!(took[0] < us(150_000) && took[1] < us(250_000), "seed {seed}: {took:?}");
     }
 }
@@ -444,7 +445,7 @@ fn items_that_wait_for_each_other_run_if_thread_states_are_unknown() {
 #[test]
 fn items_that_spin_until_other_items_start_all_run() {
     for seed in 0..10 {
-        // All use their CPUs, so each one more takes twice as long as the one before.
+        // All workers use their CPUs, so each further one takes twice as long as the one before.
         let took = meet(seed, false, 7, compute);
         assert!(took.iter().all(|took| *took < Duration::from_secs(5)), "seed {seed}: {took:?}");
     }

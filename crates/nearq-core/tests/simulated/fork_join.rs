@@ -1,5 +1,5 @@
 //! Fork-join on simulated machines: a tree uses all CPUs, strict queues stay in their pod, near CPUs take part first, and nothing is lost
-//! where threads are preempted at any moment.
+//! if threads are preempted at any moment.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::common::simulate;
 const MACHINE: &str = "pack:2 l3:2 core:4 pu:1";
 const LEAF: Duration = Duration::from_micros(50);
 
-/// A tree whose leaves compute and note their CPU. The pause before each fork is what a caller does besides.
+/// A tree whose leaves compute and note their CPU. The pause before each fork represents the other work of a caller.
 fn tree(queue: &Workqueue<Sim>, depth: u32, cpus: &Mutex<Vec<usize>, Sim>) -> u32 {
     if depth == 0 {
         compute(LEAF);
@@ -76,7 +76,7 @@ fn near_cpus_take_part_first() {
     assert!(near >= 8, "{near} of 10 trees of four leaves stayed under one cache");
 }
 
-/// Threads are preempted in the middle of everything, woken for nothing and refused; CPUs come and go.
+/// Threads are preempted at any point, woken for nothing and refused; CPUs go offline and come back.
 #[test]
 fn trees_are_computed_whatever_goes_wrong() {
     for seed in 1..=50 {
@@ -140,7 +140,7 @@ fn a_long_tree_has_no_more_workers_than_cpus_and_is_no_stall() {
     assert_eq!((most, stalls), (2, 0));
 }
 
-/// A thief has a long closure, and nothing else is there at that moment. The owner forks on: the whole machine helps.
+/// A thief has a long closure, and there is no other job at that moment. The owner goes on forking: the whole machine helps.
 #[test]
 fn what_is_forked_while_the_only_thief_is_busy_is_shared() {
     let (took, used) = simulate(MACHINE, 1, || {
@@ -167,7 +167,7 @@ fn what_is_forked_while_the_only_thief_is_busy_is_shared() {
     assert!(used >= 15 && took < ideal * 3 / 2, "{used} CPUs, {took:?}, ideally {ideal:?}");
 }
 
-/// A number that depends on both in no visible way.
+/// Mixes both into a pseudo-random number.
 fn scrambled(seed: u64, salt: u64) -> u64 {
     let mut x = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(salt * 2 + 1);
     x ^= x >> 29;
@@ -175,7 +175,7 @@ fn scrambled(seed: u64, salt: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// Random trees on queues of all sorts, beside flushes, freezes and changes, with faults.
+/// Random trees on queues of all kinds, during flushes, freezes and changes, with faults.
 #[test]
 fn random_trees_beside_changes() {
     fn grow(queue: &Workqueue<Sim>, depth: u32, seed: u64) -> u64 {

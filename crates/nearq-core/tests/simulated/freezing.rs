@@ -89,7 +89,7 @@ fn an_item_of_a_freezable_queue_cannot_freeze_and_others_can() {
     outcome.expect();
 }
 
-/// Four threads queue without a pause while others freeze and thaw: nothing runs between.
+/// Four threads queue without a pause while other threads freeze and thaw: nothing runs while the runtime is frozen.
 fn under_load(seed: u64) {
     let mut faults = Faults::NONE;
     if seed.is_multiple_of(2) {
@@ -195,7 +195,7 @@ fn an_item_may_wait_for_items_that_a_thaw_admits() {
                 while !frozen.is_frozen() {
                     Sim::sleep(Duration::from_millis(1));
                 }
-                // What the limit will be counts, also where it changes meanwhile.
+                // The limit after the thaw counts, even if it changes meanwhile.
                 queue_clone.set_max_active(limit).unwrap();
                 wait(&queue_clone)
             });
@@ -215,7 +215,7 @@ fn an_item_may_wait_for_items_that_a_thaw_admits() {
     }
 }
 
-/// Who thaws has the queue in hand while its last handle goes.
+/// The thread that thaws is using the queue while the queue's last handle is dropped.
 #[test]
 fn a_queue_is_dropped_while_other_threads_freeze_and_thaw() {
     for seed in 0..150 {
@@ -234,7 +234,7 @@ fn a_queue_is_dropped_while_other_threads_freeze_and_thaw() {
                 Sim::spawn(ThreadSpec::default(), main).expect("a thread can be started")
             };
             drop(queue);
-            // Somebody else's memory may be there then.
+            // By then, the memory may belong to something else.
             drop((0..3).map(|_| freezable(&runtime, "next")).collect::<Vec<_>>());
             Sim::join(other);
         });
@@ -243,8 +243,8 @@ fn a_queue_is_dropped_while_other_threads_freeze_and_thaw() {
     }
 }
 
-/// What a thaw, or a higher limit, lets in for a CPU that is idle does not wait behind what waits for another CPU: not while that one has a
-/// worker to spare (`all` false), nor when all had long items at that moment.
+/// An item for an idle CPU that a thaw, or a higher limit, admits does not wait behind items for another CPU: not while a worker is free
+/// there (`all` false), and not if all workers had long items at that moment.
 #[test]
 fn items_admitted_for_an_idle_cpu_do_not_wait_for_another_cpus_backlog() {
     for (by_limit, all) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -260,7 +260,7 @@ fn items_admitted_for_an_idle_cpu_do_not_wait_for_another_cpus_backlog() {
             };
             let (held, other) = (make("held"), make("other"));
             let cpus = runtime.parallelism();
-            // Each pool has a worker.
+            // So that each pool has a worker.
             let warm: Vec<_> = (0..cpus).map(|_| Work::<Sim>::new_in(|_: &Work<Sim>| {})).collect();
             for (cpu, work) in warm.iter().enumerate() {
                 held.queue_on(cpu, work).unwrap();

@@ -1,5 +1,5 @@
-//! Hooks that take long, on simulated machines: they hold up only the worker that is in one, and no crowd of threads is started
-//! for that.
+//! Hooks that take long, on simulated machines: a hook holds up only the worker that runs it, and does not cause many threads to be
+//! started.
 
 #![allow(
     clippy::disallowed_types,
@@ -36,14 +36,14 @@ fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
         .expect("the call succeeds")
 }
 
-/// How long an item of the queue takes from being queued to its end.
+/// How long an item of the queue takes from its queueing to its end.
 fn one_item(queue: &Workqueue<Sim>) -> Duration {
     let begin = Sim::now();
     queue.spawn(|| ()).join().expect("no panic");
     Sim::now() - begin
 }
 
-/// How long each of eight items takes. Between two, a worker that ends has come to its stop hook.
+/// How long each of eight items takes. Between two items, a worker that ends enters its stop hook.
 fn eight_items(queue: &Workqueue<Sim>) -> Vec<Duration> {
     let each = (0..8).map(|_| {
         let took = one_item(queue);
@@ -83,7 +83,7 @@ fn another_worker_is_started_while_the_first_is_in_its_start_hook() {
             let queue = queue(&runtime);
             (one_item(&queue), one_item(&queue), runtime.thread_count())
         });
-        // The monitor first checks after half a millisecond, then every three.
+        // The monitor first checks after half a millisecond, then every three milliseconds.
         assert!(first < ms(5) && second < ms(5), "{machine}: {first:?}, {second:?}");
         assert!(threads <= 4, "{machine}: {threads} threads");
     }

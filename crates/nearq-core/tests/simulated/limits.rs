@@ -1,4 +1,4 @@
-//! `max_active` by node, against the simplest model there is: each domain counts what it has.
+//! `max_active` by node, checked against the simplest possible model: each domain counts its items.
 
 #![allow(
     clippy::disallowed_types,
@@ -22,7 +22,7 @@ use proptest::prelude::*;
 enum Call {
     /// An item is queued for a CPU. It runs until the test ends it.
     Queue(usize),
-    /// One of a CPU's domain ends, if one runs.
+    /// An item of the CPU's domain ends, if one runs.
     End(usize),
     MaxActive(usize),
     MinActive(usize),
@@ -44,7 +44,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// What a domain has.
+/// The state of a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     limit: usize,
@@ -52,7 +52,7 @@ struct Count {
     inactive: usize,
 }
 
-/// The model: nodes of two CPUs each, and one domain for what is across.
+/// The model: nodes of two CPUs each, and one domain for pods that do not lie inside one node.
 struct Model {
     scope: AffinityScope,
     mask: CpuSet,
@@ -72,9 +72,9 @@ impl Model {
         if pod.iter().all(|cpu| cpu / 2 == node) { Domain::Node(node) } else { Domain::Across }
     }
 
-    /// After any call: the limits as they are now, and what waits and may come in comes in.
+    /// After each call: sets the limits as they are now, and admits what waits and may be admitted.
     fn settle(&mut self) {
-        // Domains come into being with the layouts that use them.
+        // Domains are made when a layout first uses them.
         for cpu in 0..CPUS {
             self.counts.entry(self.domain(cpu)).or_default();
         }
@@ -94,7 +94,7 @@ impl Model {
     }
 }
 
-/// Who runs, by the domain in which it was counted.
+/// The items that run, by the domain in which they were counted.
 type Running = Arc<Mutex<Vec<(Domain, Arc<Parker<Sim>>)>>>;
 
 fn queue_item(queue: &Workqueue<Sim>, cpu: usize, domain: Domain, running: &Running) {
@@ -107,10 +107,10 @@ fn queue_item(queue: &Workqueue<Sim>, cpu: usize, domain: Domain, running: &Runn
     assert!(queue.queue_on(cpu, &work).expect("there is such a CPU"));
 }
 
-/// Ends an item of the domain, if it has any that is active: it runs within some milliseconds.
+/// Ends an item of the domain, if the domain has an active one: such an item runs within some milliseconds.
 fn end(domain: Domain, running: &Running) {
     for _ in 0..2000 {
-        // The lock is nothing that a simulated thread may wait for: it is not held across a call of the platform.
+        // A simulated thread may not wait for this lock, so the lock is not held during calls of the platform.
         let found = {
             let mut running = running.lock().expect("the mutex is not poisoned");
             let at = running.iter().position(|(of, _)| *of == domain);
@@ -124,8 +124,8 @@ fn end(domain: Domain, running: &Running) {
     panic!("an active item of {domain} does not start");
 }
 
-/// What waits is let in by a worker. All of a pool may be busy: then the monitor gives it one more, some 10 ms later, and that one
-/// may get busy as well.
+/// A worker admits what waits. All workers of a pool may be busy: then the monitor adds one, some 10 ms later, which may become busy as
+/// well.
 fn check(queue: &Workqueue<Sim>, model: &Model, after: &Call) -> Result<(), String> {
     let mut counts = BTreeMap::new();
     for _ in 0..4000 {

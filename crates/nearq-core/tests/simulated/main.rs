@@ -1,5 +1,5 @@
-//! Everything that runs on simulated machines alone. A run is a function of its seed wherever the test runs: each object has its own
-//! cache lines, and the simulation that a thread runs is that thread's own.
+//! Tests that run on simulated machines only. A run is a function of its seed, wherever the test runs: each object has its own cache lines,
+//! and each thread has its own simulation.
 
 mod common;
 mod concurrency;

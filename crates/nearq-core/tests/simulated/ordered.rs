@@ -19,13 +19,13 @@ use nearq_topology::{CpuSet, Topology};
 const ISSUERS: usize = 6;
 const ITEMS: usize = 60;
 
-/// Who queued an item, and the number that it has for him.
+/// The thread that queued an item, and the item's number in that thread's order.
 type Started = Arc<std::sync::Mutex<Vec<(usize, usize)>>>;
 
 fn issue(queue: &Workqueue<Sim>, issuer: usize, number: usize, started: &Started) {
     let started = Arc::clone(started);
     drop(queue.spawn(move || {
-        // Held for as long as the item runs: one that runs beside it would find it taken.
+        // Held while the item runs: an item that runs at the same time would find the lock taken.
         let mut started = started.try_lock().expect("one at a time");
         started.push((issuer, number));
         compute(Duration::from_micros(number as u64 % 4));
@@ -35,7 +35,7 @@ fn issue(queue: &Workqueue<Sim>, issuer: usize, number: usize, started: &Started
     }));
 }
 
-/// Six threads queue while the mask and the nice value change: what each of them queued starts in its order.
+/// Six threads queue while the mask and the nice value change: the items of each thread start in the order in which it queued them.
 fn under_changes(seed: u64) {
     let machine = Topology::from_synthetic("numa:2 l3:2 core:2 pu:2").expect("well formed");
     let mut faults = Faults::NONE;
@@ -65,7 +65,7 @@ fn under_changes(seed: u64) {
                     }
                 }
             };
-            // The machine refuses some.
+            // The machine refuses some of the threads.
             issuers.extend(Sim::spawn(ThreadSpec::default(), main));
         }
         for change in 0..20 {
@@ -73,7 +73,7 @@ fn under_changes(seed: u64) {
             queue.set_nice(change % 3).expect("the call succeeds");
             let mask: CpuSet =
                 all.iter().filter(|cpu| !(cpu + change as usize).is_multiple_of(3)).collect();
-            // The machine may have taken all of them.
+            // The machine may have refused all of them.
             let _ = queue.set_cpumask((change % 2 == 0).then_some(mask));
         }
         issuers.into_iter().for_each(Sim::join);
@@ -98,7 +98,7 @@ fn order_is_kept_through_changes_and_faults() {
     (0..18).for_each(under_changes);
 }
 
-/// One thread on each CPU in turn, each after the other: the order is known over all of them.
+/// One thread on each CPU, one after the other, so the order over all of them is known.
 #[test]
 fn items_run_in_queueing_order_across_cpus_and_changes_of_the_mask() {
     let machine = Topology::from_synthetic("numa:2 l3:2 core:2").expect("well formed");
@@ -147,7 +147,7 @@ fn an_item_that_queues_itself_runs_after_the_others() {
             let order = Arc::clone(&order);
             drop(queue.spawn(move || order.lock().push(number)));
         }
-        // Two more rounds; the last handle of the queue must not be the item's.
+        // Two more rounds; the item must not have the last handle of the queue.
         Sim::sleep(Duration::from_millis(10));
         core::mem::take(&mut *order.lock())
     });
@@ -187,7 +187,7 @@ fn an_ordered_queue_has_no_limit_to_set() {
     outcome.expect();
 }
 
-/// An item that joins members which can only start after it gets an error for one after the other. That does not visit all of them each
+/// An item that joins members which can only start after it gets an error for one after the other. This does not visit all members each
 /// time.
 #[test]
 fn rejecting_all_members_of_a_set_takes_linear_time() {

@@ -1,4 +1,4 @@
-//! Per-CPU queues on simulated machines: where items run, what can be set, and what becomes of them when CPUs go.
+//! Per-CPU queues on simulated machines: where items run, what can be set, and what happens to items when CPUs go offline.
 
 #![allow(
     clippy::disallowed_types,
@@ -85,7 +85,7 @@ fn the_limit_is_for_each_cpu() {
         for (number, work) in works.iter().enumerate() {
             assert!(queue.queue_on(number % 4, work).unwrap());
         }
-        // Each CPU has one that sleeps, and gets a second worker for the other one.
+        // Each CPU has one item that sleeps, and gets a second worker for its other item.
         Sim::sleep(Duration::from_millis(100));
         for (cpu, row) in queue.limits().into_iter().enumerate() {
             assert_eq!((row.domain, row.cpus), (Domain::Cpu(cpu), CpuSet::single(cpu)));
@@ -124,7 +124,7 @@ fn only_queues_of_equal_nice_values_share_cpu_pools() {
         let bound: Vec<_> = runtime.pools().into_iter().filter(|pool| pool.bound).collect();
         assert_eq!(bound.len(), 2, "one for each CPU: {bound:?}");
         assert_eq!(runtime.pools().len(), 4);
-        // A change of nice is a change of pools.
+        // A change of the nice value is a change of pools.
         queues[0].set_nice(5).unwrap();
         assert_eq!(runtime.pools().len(), 6);
         assert_eq!(queues[0].pods(), [0, 1].map(CpuSet::single));
@@ -213,7 +213,7 @@ fn items_of_an_offline_cpu_run_elsewhere_until_it_is_back() {
             Sim::set_online(3, true).unwrap();
             runtime.refresh();
             ran(|cpu| cpu == 3);
-            // The runtime has not been notified.
+            // The runtime has not noticed the change yet.
             Sim::set_online(3, false).unwrap();
             ran(|cpu| cpu < 3);
             Sim::set_online(3, true).unwrap();
@@ -247,7 +247,7 @@ fn items_of_a_forbidden_cpu_run_on_other_cpus() {
     outcome.expect();
 }
 
-/// A flush of a busy queue makes a pwq for each CPU. It does not visit all pwqs for each of them.
+/// A flush of a busy queue makes a pwq for each CPU. The flush does not visit all pwqs for each of them.
 #[test]
 fn a_flush_takes_linear_time_in_the_number_of_cpus() {
     const CPUS: usize = 256;
@@ -271,8 +271,8 @@ fn a_flush_takes_linear_time_in_the_number_of_cpus() {
     assert!(with < without + 100 * CPUS as u64, "{with} accesses with a flush, {without} without");
 }
 
-/// A queue of the scope `cpu` has a pool for each CPU, and each of them helps all others: that is noted once for each pool. A change of
-/// attributes costs the same, however many there were before.
+/// A queue of the scope `cpu` has a pool for each CPU, and each of these pools helps all others. The list of pools that it helps is made
+/// once for each pool. A change of attributes costs the same, however many changes there were before.
 #[test]
 fn creating_pools_takes_linear_time_in_the_number_of_cpus() {
     const CPUS: u64 = 128;

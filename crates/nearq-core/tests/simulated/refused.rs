@@ -1,5 +1,5 @@
-//! The system refuses every thread for a second, and gives them again: what was accepted meanwhile runs, whichever way a thread waits
-//! for it. Nothing is queued after the threads can be had.
+//! The system refuses every thread for a second, and then allows threads again. What was accepted meanwhile runs, whichever way a thread
+//! waits for it. Nothing is queued once threads are allowed again.
 
 use core::future::Future;
 use core::pin::pin;
@@ -15,17 +15,17 @@ use nearq_topology::Topology;
 
 /// How long threads are refused.
 const REFUSED: Duration = Duration::from_secs(1);
-/// By when all must have ended that waits.
+/// The time by which every wait must have ended.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Every thread is refused, or none is.
+/// Sets whether every thread is refused, or none.
 fn refuse(all: bool) {
     let mut faults = Faults::NONE;
     faults.spawn_refused_one_in = u64::from(all);
     Sim::start_faults(faults);
 }
 
-/// Runs `test` with a queue, on which nothing was ever queued, while threads are refused for a second; how long it took.
+/// Runs `test` with a queue, on which nothing was ever queued, while threads are refused for a second; returns how long it took.
 fn while_refused(test: impl FnOnce(Workqueue<Sim>) + 'static) -> Duration {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).time_limit(Duration::from_secs(100)).run(move || {
@@ -45,7 +45,7 @@ fn while_refused(test: impl FnOnce(Workqueue<Sim>) + 'static) -> Duration {
     outcome.expect()
 }
 
-/// As [`while_refused`]; fails where `test` does not wait until threads can be had, or does not end then.
+/// As [`while_refused`]; fails if `test` does not wait until threads are allowed again, or does not end then.
 fn ends(test: impl FnOnce(Workqueue<Sim>) + 'static) {
     let took = while_refused(test);
     assert!(took >= REFUSED, "nothing can have run after {took:?}");
@@ -99,8 +99,8 @@ fn the_drop_of_a_queue_returns_without_threads() {
     });
 }
 
-/// A delayed item runs although the timer's thread is refused for a second and no thread waits. Other threads of the runtime: workers,
-/// which end after so long without work, and the monitor.
+/// A delayed item runs although the timer's thread is refused for a second and no thread waits. Other threads of the runtime retry:
+/// workers, which end after that long without work, and the monitor.
 fn runs_unwaited(idle_timeout: Duration) {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let simulation = Simulation::new(machine, 1).time_limit(Duration::from_secs(100));
@@ -108,7 +108,7 @@ fn runs_unwaited(idle_timeout: Duration) {
         let builder = Runtime::<Sim>::builder_in().idle_timeout(idle_timeout);
         let runtime = builder.build().expect("the machine is known");
         let queue = runtime.workqueue_builder("unwaited").build().expect("the call succeeds");
-        // More than there are CPUs, and all of them sleep: the monitor starts workers for the waiting ones.
+        // There are more items than CPUs, and all of them sleep: the monitor starts workers for the items that wait.
         let sleepers: Vec<_> =
             (0..8).map(|_| queue.spawn(|| Sim::sleep(Duration::from_millis(5)))).collect();
         for sleeper in sleepers {
@@ -163,7 +163,7 @@ fn polling_a_closure_observes_its_end() {
 #[test]
 fn a_waiting_thread_is_notified_of_a_later_refusal() {
     ends(|queue| {
-        // It waits for an item of another runtime, which has its threads.
+        // The thread waits for an item of another runtime, which already has its threads.
         refuse(false);
         let (other, ran) =
             (Runtime::<Sim>::builder_in().build(), Arc::new(Mutex::<_, Sim>::new_in(false)));
@@ -183,7 +183,7 @@ fn a_waiting_thread_is_notified_of_a_later_refusal() {
         refuse(true);
         let ran_clone = Arc::clone(&ran);
         drop(queue.spawn(move || *ran_clone.lock() = true));
-        // In a way that the runtime does not know of.
+        // The thread waits in a way that the runtime does not know.
         while !*ran.lock() {
             Sim::sleep(Duration::from_millis(10));
         }
@@ -209,7 +209,7 @@ fn an_idle_worker_retries_for_another_pool() {
     });
 }
 
-/// An executor that knows nothing of the runtime polls now and then, and no thread waits in another way.
+/// An executor that knows nothing of the runtime polls now and then, and no thread waits by other means.
 fn awaits<F: Future>(make: impl FnOnce(Workqueue<Sim>) -> F + 'static) {
     ends(|queue| {
         let mut future = pin!(make(queue));
@@ -243,7 +243,7 @@ fn every_await_ends() {
     });
 }
 
-/// How many thread starts are refused while an idle worker, a delayed item and `threads` that wait try again for a second.
+/// How many thread starts are refused while an idle worker, a delayed item and the given number of waiting threads retry for a second.
 fn refused_in_a_second(threads: usize) -> u64 {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(move || {
@@ -280,7 +280,7 @@ fn refused_in_a_second(threads: usize) -> u64 {
 
 #[test]
 fn starts_are_retried_ten_times_a_second_for_any_number_of_waiters() {
-    // Fourteen tries each for the monitor and the timer at first, and a push that is refused; then two for each attempt.
+    // At first, fourteen tries each for the monitor and the timer, and a push that is refused; then two for each attempt.
     for threads in [0, 1, 20] {
         let refused = refused_in_a_second(threads);
         assert!(refused < 60 + 3 * threads as u64, "{threads} threads: {refused}");

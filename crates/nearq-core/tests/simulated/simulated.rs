@@ -14,7 +14,7 @@ type Seen = Arc<Mutex<Vec<(usize, usize)>, Sim>>;
 
 const ISSUERS: usize = 8;
 
-/// So many items through a queue of `scope`, from eight issuers; what they saw.
+/// Runs that many items through a queue of `scope`, from eight issuers; returns what the items saw.
 fn program(scope: AffinityScope, strict: bool, items: usize) -> Vec<(usize, usize)> {
     let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
     let queue = runtime
@@ -185,7 +185,7 @@ fn eight_items(helping: bool) -> Duration {
             .helping(helping);
         let queue = builder.build().expect("the call succeeds");
         let spawn = |_| {
-            // The worker that was called for the item before has found it by then.
+            // By then, the worker that was called for the item before has found that item.
             Sim::sleep(Duration::from_micros(100));
             queue.spawn(|| {
                 let begin = Sim::now();
@@ -223,7 +223,7 @@ fn an_item_runs_although_threads_are_refused_when_it_is_queued() {
             let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
             let ran_clone = Arc::clone(&ran);
             let handle = queue.spawn(move || *ran_clone.lock() = true);
-            // Looks, and does not help: a join, another item or a question could be what gets it going.
+            // Only checks, without helping: a join, another item or a query could cause the item to start.
             let deadline = Sim::now() + Duration::from_secs(1);
             while !*ran.lock() && Sim::now() < deadline {
                 Sim::sleep(Duration::from_millis(1));
@@ -257,8 +257,8 @@ fn a_queue_whose_mask_was_taken_away_can_be_changed() {
     outcome.expect();
 }
 
-/// An issuer on each of 72 CPUs, each of which waits for its item before it queues it again: how many run a second. Some
-/// way on, `disturb` happens to the queue.
+/// An issuer on each of 72 CPUs, each of which waits for its item before it queues the item again: returns how many items run a second.
+/// After some time, `disturb` is called with the queue.
 fn rate(disturb: impl FnOnce(&nearq_core::Workqueue<Sim>) + 'static) -> u64 {
     const ROUNDS: u64 = 300;
     let machine = Topology::from_synthetic("l3:1 core:72").expect("well formed");
@@ -275,7 +275,7 @@ fn rate(disturb: impl FnOnce(&nearq_core::Workqueue<Sim>) + 'static) -> u64 {
                     Work::<Sim>::new_in(move |_: &Work<Sim>| parker.unpark())
                 });
                 for round in 0..ROUNDS {
-                    // Two in turn: the one that has just run may be running still.
+                    // Two items take turns, because the one that has just run may still be running.
                     assert!(queue.queue(&works[round as usize % 2]));
                     parker.park(None);
                 }

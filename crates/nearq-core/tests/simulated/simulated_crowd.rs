@@ -1,4 +1,4 @@
-//! Queues of several scopes on one simulated machine, alone and beside other programs: at most as many workers run at once as there are
+//! Queues of several scopes on one simulated machine, alone and while other programs run: at most as many workers run at once as there are
 //! CPUs.
 
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use nearq_topology::Topology;
 /// Items, of 100 µs each.
 const ITEMS: usize = 3000;
 
-/// How many of the items found more than `cpus` running, themselves included, where `strangers` threads of others compute without end.
+/// How many of the items found more than `cpus` running, themselves included, while `strangers` threads of other programs compute without
+/// end.
 fn crowded(seed: u64, cpus: usize, strangers: usize) -> u32 {
     let machine = Topology::from_synthetic(&format!("core:{cpus}")).expect("well formed");
     let outcome = Simulation::new(machine, seed).run(move || {
@@ -57,7 +58,7 @@ fn crowded(seed: u64, cpus: usize, strangers: usize) -> u32 {
         others.into_iter().for_each(Sim::join);
         counts[1].load(Ordering::Relaxed)
     });
-    // Some 80 an item. A worker that finds no place must not ask again and again.
+    // Some 80 accesses for each item. A worker that gets no place must not try again and again.
     assert!(outcome.accesses < 120 * ITEMS as u64, "{} accesses", outcome.accesses);
     outcome.expect()
 }

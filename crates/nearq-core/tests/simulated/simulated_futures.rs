@@ -23,14 +23,14 @@ fn expect<R>(outcome: Outcome<R>, seed: u64) -> R {
     outcome.result.unwrap_or_else(|| panic!("seed {seed}: {report}"))
 }
 
-/// A token that a ring of futures hands around.
+/// A token that a ring of futures passes around.
 struct Ring {
     /// The number of the current turn, and the futures that wait for theirs, by number.
     turn: Mutex<(usize, Vec<Option<Waker>>), Sim>,
 }
 
 impl Ring {
-    /// Waits for the `at`-th turn of all. False if it is not yet that far.
+    /// Waits for the `at`-th turn of all. False if that turn has not come yet.
     fn poll_turn(&self, number: usize, at: usize, waker: &Waker) -> bool {
         let mut turn = self.turn.lock();
         let reached = turn.0 >= at;
@@ -40,7 +40,7 @@ impl Ring {
         reached
     }
 
-    /// The next one's turn.
+    /// Passes the turn to the next future.
     fn pass(&self, number: usize) {
         let waker = {
             let mut turn = self.turn.lock();
@@ -54,7 +54,7 @@ impl Ring {
     }
 }
 
-/// So many futures that hand a token around, each from a CPU of its own; the sum of what they have seen.
+/// That many futures pass a token around, each queued from a different CPU; returns the sum of what they have seen.
 fn ring(seed: u64, schedule: Schedule, scope: AffinityScope, max_active: usize) -> (usize, u64) {
     const FUTURES: usize = 64;
     const ROUNDS: usize = 4;
@@ -83,7 +83,7 @@ fn ring(seed: u64, schedule: Schedule, scope: AffinityScope, max_active: usize) 
                     Poll::Pending
                 }));
             }
-            // And others, which wake all for nothing.
+            // Other threads wake all futures for nothing.
             let noise: Vec<_> = (0..3)
                 .map(|_| {
                     let ring = Arc::clone(&ring);
@@ -130,8 +130,8 @@ fn the_same_seed_is_the_same_run() {
     assert_eq!(first, second);
 }
 
-/// Wakes, cancels and joins from several threads while the queue is dropped. How many futures ended well, and how many
-/// were cancelled.
+/// Wakes, cancels and joins from several threads while the queue is dropped. Returns how many futures ended normally, and how many were
+/// cancelled.
 fn dropped(seed: u64) -> (u32, u32) {
     let outcome = Simulation::new(machine(), seed)
         .schedule(Schedule::Random)
@@ -179,7 +179,7 @@ fn dropped(seed: u64) -> (u32, u32) {
             Sim::sleep(Duration::from_micros(seed % 40));
             drop(queue);
             waking.into_iter().flatten().for_each(Sim::join);
-            // Where no thread could be started for it.
+            // If no thread could be started for it.
             *open.lock() = true;
             let taken = core::mem::take(&mut *wakers.lock());
             taken.into_iter().for_each(Waker::wake);

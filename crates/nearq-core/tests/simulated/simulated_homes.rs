@@ -1,5 +1,5 @@
-//! Homes on simulated machines of several nodes: items run there, leave when it is worth it, and come back; their memory stays; and a
-//! home that follows its memory does so in its own time.
+//! Homes on simulated machines of several nodes: items run at home, run elsewhere when that is worth it, and come back; their memory stays;
+//! and a dynamic home follows its memory no faster than its settings allow.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use nearq_platform::{LockPlatform, Placement, ThreadSpec, Threads};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Topology};
 
-/// Two nodes of four CPUs, each one cache.
+/// Two nodes of four CPUs; each node has one cache.
 fn machine() -> Topology {
     Topology::from_synthetic("numa:2 l3:1 core:4").expect("well formed")
 }
 
-/// The node of a CPU there.
+/// The node of a CPU on that machine.
 fn node(cpu: usize) -> usize {
     cpu / 4
 }
@@ -90,12 +90,12 @@ fn an_item_with_a_home_runs_there_wherever_it_is_queued() {
     }
 }
 
-/// So many items of 5 ms with a home at once; how many ran at home and away, and how long all took.
+/// Queues that many items of 5 ms with a home at once; returns how many ran at home and away, and how long all took.
 fn burst(seed: u64, items: usize) -> (u64, u64, Duration) {
     simulate(seed, move |runtime| {
         let queue = queue(&runtime);
         let home = Home::on_in(&runtime, 1).expect("there is one");
-        // So that the threads are there.
+        // So that the threads exist.
         let warm: Vec<_> = (0..8)
             .map(|cpu| {
                 let work = Work::new_in(|_: &Work<Sim>| compute(Duration::from_millis(1)));
@@ -121,11 +121,11 @@ fn burst(seed: u64, items: usize) -> (u64, u64, Duration) {
 #[test]
 fn helpers_take_items_only_beyond_the_threshold_of_a_home() {
     for seed in 0..5 {
-        // Two wait for four CPUs, for 5 ms: not worth it, and not for long.
+        // Two items wait for four CPUs, for 5 ms: helping is not worth it, and they do not wait for long.
         let (at_home, away, took) = burst(seed, 6);
         assert_eq!((at_home, away), (6, 0), "seed {seed}");
         assert!(took < Duration::from_millis(13), "seed {seed}: {took:?}");
-        // 60 wait: it is worth it, and all CPUs work.
+        // 60 items wait: helping is worth it, and all CPUs work.
         let (at_home, away, took) = burst(seed, 64);
         println!("{at_home} at home, {away} away, {took:?}");
         assert_eq!(at_home + away, 64);
@@ -141,7 +141,7 @@ fn a_long_waiting_item_may_be_taken_by_any_pool() {
             let queue = queue(&runtime);
             let home = Home::on_in(&runtime, 0).expect("there is one");
             let begin = Sim::now();
-            // One waits for four CPUs: far below the threshold.
+            // One item waits for four CPUs: that is far below the threshold.
             let all: Vec<_> = (0..5)
                 .map(|_| queue.task().home(&home).spawn(|| compute(Duration::from_millis(100))))
                 .collect();
@@ -232,7 +232,7 @@ fn a_change_of_the_home_takes_effect_for_the_next_run() {
         let run = |change: &dyn Fn()| {
             queue.queue(&work);
             Sim::sleep(Duration::from_micros(500));
-            // While it runs: it goes on where it is.
+            // The home changes while the item runs: the item goes on where it is.
             change();
             queue.flush().expect("not within an item");
         };
@@ -283,7 +283,7 @@ fn the_memory_of_an_item_that_ran_elsewhere_stays_at_home() {
                     *note.lock() = Some((node(Sim::current_cpu()), resident(&block)));
                 });
                 work.set_home(home);
-                // To a CPU that is named: away from home.
+                // Queued to a CPU that is named, the item runs away from home.
                 queue.queue_on(0, &work).expect("there is such a CPU");
                 queue.flush().expect("not within an item");
                 seen.lock().take().expect("it ran")
@@ -377,7 +377,7 @@ fn a_dynamic_home_follows_its_memory_at_most_once_per_interval() {
             Sim::bind_memory(&block, &there, true).expect("exists");
         };
         for step in 0..120_u64 {
-            // The memory moves to and fro, faster than a home may.
+            // The memory moves back and forth, faster than a home may move.
             place(if step < 40 { 1 } else { (step / 4 % 2) as usize });
             queue
                 .task()
@@ -419,7 +419,7 @@ fn entering_a_home_moves_the_thread_and_leaving_restores_it() {
             (Sim::affinity(me).expect("the thread is the caller"), Sim::memory_policy()),
             before
         );
-        // Memory is brought there.
+        // The memory is moved there.
         let mut block = pages(4);
         Sim::write(&mut block);
         assert_eq!(home.bind(&mut block), Ok(()));
@@ -521,7 +521,7 @@ fn disturbed(seed: u64) -> (usize, usize) {
                         drop(queue.task().home(home).spawn_future(async move { note() }));
                         queue.queue(&work);
                         if round.is_multiple_of(5) {
-                            // Its child was counted when it ran, or it did not.
+                            // Its child was counted when the item ran, or the item did not run.
                             work.cancel();
                         }
                         compute(Duration::from_micros(round as u64 % 50));
@@ -532,12 +532,12 @@ fn disturbed(seed: u64) -> (usize, usize) {
             .collect();
         threads.into_iter().for_each(Sim::join);
         queue.flush().expect("not within an item");
-        // What the last items have spawned.
+        // Waits for what the last items have spawned.
         drop(Arc::into_inner(queue));
         let given: u32 = runtime.home_nodes().iter().map(|node| node.homes).sum();
         assert!(given <= 3, "{given} homes are in use, and there are three");
         drop(homes);
-        // An item that was cancelled lives until a worker comes by its node.
+        // An item that was cancelled lives until a worker takes its node off the list.
         let deadline = Sim::now() + Duration::from_millis(100);
         let given = || runtime.home_nodes().iter().map(|node| node.homes).sum::<u32>();
         while given() != 0 && Sim::now() < deadline {
@@ -548,9 +548,9 @@ fn disturbed(seed: u64) -> (usize, usize) {
                 .expect("the call succeeds");
             others.spawn(|| {}).join().expect("no panic");
         }
-        // Each item that is left has the note.
+        // Each item that is left has a reference to `ran`.
         assert!(given() == 0 || Arc::strong_count(&ran) > 1, "{} homes are left", given());
-        // Not both locks at once, nor beyond the end of what they protect.
+        // The two locks are not held at the same time, nor longer than the values that they protect exist.
         let ran = *ran.lock();
         let wanted = *wanted.lock();
         (ran, wanted)

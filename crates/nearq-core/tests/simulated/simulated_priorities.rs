@@ -1,5 +1,5 @@
-//! Priorities on a simulated machine: an item of high priority starts beside busy threads on its CPU, one of the idle class waits for
-//! all others.
+//! Priorities on a simulated machine: an item of high priority starts although threads are busy on its CPU, and an item of the idle class
+//! waits for all others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use nearq_sim::{AtomicU32, Outcome, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Topology};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
-/// What an item computes for.
+/// How long an item computes.
 const ITEM: Duration = Duration::from_micros(10);
 
-/// The median and the worst of what a hundred items took from being queued to their start: of a per-CPU queue on CPU 1, where
-/// `busy` ordinary threads compute without end; the issuer is on CPU 0. Each of them computes for `item`.
+/// The median and the longest of the times that a hundred items took from their queueing to their start. They are items of a per-CPU queue
+/// on CPU 1, where `busy` ordinary threads compute without end, and each item computes for the time `item`; the issuer is on CPU 0.
 fn from_queueing_to_start(
     seed: u64,
     busy: u32,
@@ -57,7 +57,7 @@ fn from_queueing_to_start(
         stop.store(1, Ordering::Relaxed);
         crowd.into_iter().for_each(Sim::join);
         let mut times = core::mem::take(&mut *times.lock());
-        // The first one started the thread.
+        // The first item started the thread.
         times.remove(0);
         times.sort_unstable();
         (times[times.len() / 2], times[times.len() - 1])
@@ -95,7 +95,8 @@ fn a_short_slice_helps_without_privileges() {
 
 #[test]
 fn an_item_of_the_idle_class_waits_for_all_other_threads() {
-    // So much that the worker has to give something for it: one that hardly uses the CPU gets it at the next tick in either class.
+    // Items that compute for so long that the worker's share of the CPU matters: a worker that hardly uses the CPU gets it at the next tick
+    // in either class.
     let item = 2 * MILLISECOND;
     for seed in 0..5 {
         let idle = from_queueing_to_start(seed, 1, item, |queue| queue.sched_idle(true)).expect();

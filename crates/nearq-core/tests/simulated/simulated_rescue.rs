@@ -1,4 +1,4 @@
-//! Rescuers on simulated machines, where no thread can be started from some moment on: what waits runs all the same, and when.
+//! Rescuers on simulated machines on which, from some moment on, no thread can be started: what waits still runs, and at the right time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use nearq_platform::{Instant, LockPlatform, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
 use nearq_topology::Topology;
 
-/// When rescuers are called, and the most that the monitor is late with it on a machine with nothing else to do.
+/// When rescuers are called, and the longest delay of the monitor on a machine with nothing else to do.
 const FIRST: Duration = Duration::from_millis(10);
 const LATE: Duration = Duration::from_millis(3);
 
@@ -98,7 +98,7 @@ fn all_items_run_although_no_worker_can_be_started() {
             }
             assert_eq!(counted(&queue), (3, 3 * ITEMS as u64, 3 * ITEMS as u64));
             assert_eq!(runtime.thread_count(), 0);
-            // And when there are threads again, it is as if nothing had been.
+            // When threads can be started again, everything works as before.
             Sim::stop_faults();
             let begin = Sim::now();
             let late = queue.spawn(move || Sim::now() - begin).join().expect("no panic");
@@ -116,7 +116,7 @@ fn a_queue_without_a_rescuer_waits_until_threads_can_be_started() {
         let rescued = build(runtime.workqueue_builder("rescued"));
         let other = runtime.workqueue_builder("other").build().expect("the call succeeds");
         refuse_threads();
-        // Both wait on the same pool, in turns.
+        // Items of both queues wait on the same pool, alternating.
         let (mut ours, mut others) = (Vec::new(), Vec::new());
         for _ in 0..20 {
             others.push(other.spawn(|| ()));
@@ -288,7 +288,7 @@ fn held_back_and_delayed_items_of_every_queue_kind_are_rescued() {
             let runs = runs.lock();
             assert_eq!(runs.len(), 1, "{name}: the delayed item");
             assert!(runs[0] - begin >= Duration::from_millis(70) + FIRST);
-            // While everything is refused: the drain ends, the rescuer too.
+            // While every thread is refused, the drain ends, and so does the rescuer.
             drop(queue);
         });
         check(outcome);
@@ -322,7 +322,7 @@ fn a_rescued_item_behaves_like_any_other_item() {
         let first = Arc::new(build(runtime.workqueue_builder("first")));
         let second = Arc::new(build(runtime.workqueue_builder("second")));
         refuse_threads();
-        // It waits for one of another rescued queue; it may not wait for its own queue; its panic is its joiner's.
+        // An item may wait for an item of another queue with a rescuer; it may not wait for its own queue; its joiner gets its panic.
         let (first_clone, other) = (Arc::clone(&first), Arc::clone(&second));
         let joined = first.spawn(move || {
             first_clone.flush().expect_err("it would wait for itself");
@@ -332,7 +332,7 @@ fn a_rescued_item_behaves_like_any_other_item() {
         let panicked = first.spawn(|| panic!("as it should"));
         let panicked: Result<(), _> = panicked.join();
         panicked.expect_err("it panicked");
-        // A scope itself runs what no worker starts.
+        // A scope runs the closures that no worker starts.
         let inner = Arc::clone(&first);
         let sum = first.spawn(move || {
             let mut parts = [0; 4];
@@ -344,7 +344,7 @@ fn a_rescued_item_behaves_like_any_other_item() {
             parts.iter().sum::<i32>()
         });
         assert_eq!(sum.join().expect("no panic"), 4);
-        // It may queue itself, be cancelled while it does so, and be waited for.
+        // An item may queue itself, be cancelled while it does so, and be waited for.
         let queue = Arc::clone(&first);
         let again = Work::<Sim>::new_in(move |work: &Work<Sim>| {
             queue.queue(work);
@@ -354,7 +354,7 @@ fn a_rescued_item_behaves_like_any_other_item() {
         assert!(again.cancel_sync().expect("from outside"));
         assert!(!again.is_pending() && !again.is_running());
         drop(again);
-        // What it says of itself is seen, and whose thread it is.
+        // Observers see the description that an item sets, and whose thread runs it.
         let described = first.spawn(|| {
             nearq_core::set_description_in::<Sim>("saved");
             Sim::sleep(Duration::from_millis(5));
@@ -443,7 +443,7 @@ fn all_items_are_rescued_under_random_faults() {
             for round in 0..3 {
                 let mut faults = Faults::ALL;
                 faults.spawn_refused_one_in = 1;
-                // Half of the time some have been started.
+                // In half of the runs, some threads have been started.
                 if (seed + round) % 2 == 0 {
                     queues[0].spawn(|| ()).join().expect("no panic");
                 }
@@ -494,7 +494,7 @@ fn a_shutdown_while_the_timer_cannot_be_started() {
                 queue_clone.queue_delayed(&delays, Duration::from_secs(1));
             })
             .expect("threads can be started");
-            // In the middle of its tries, which take some 80 ms.
+            // This is in the middle of that thread's tries, which take some 80 ms.
             Sim::sleep(Duration::from_millis(5 + seed));
             runtime.shutdown(Duration::from_secs(1)).unwrap();
             Sim::join(thread);

@@ -16,7 +16,7 @@ use nearq_topology::Topology;
 type Reports = Arc<Mutex<Vec<(Instant, Stall)>, Sim>>;
 
 const PERIOD: Duration = Duration::from_millis(50);
-/// The monitor checks every 10 ms if nothing moves for long.
+/// The monitor checks every 10 ms if nothing has changed for long.
 const LATE: Duration = Duration::from_millis(12);
 
 fn simulation(seed: u64) -> Simulation {
@@ -132,7 +132,7 @@ fn no_stall_is_reported_during_progress_or_when_switched_off() {
         for handle in handles {
             handle.join().expect("no panic");
         }
-        // And where it is switched off.
+        // And if the report is switched off.
         let quiet =
             builder(&reports).stall_after(Duration::ZERO).build().expect("the settings are valid");
         let queue = quiet.workqueue_builder("stuck").build().expect("the call succeeds");
@@ -145,7 +145,7 @@ fn no_stall_is_reported_during_progress_or_when_switched_off() {
     assert_eq!(outcome.expect(), []);
 }
 
-/// A runtime of the given setting whose work waits for so long; what is warned of.
+/// A runtime with the given setting whose work waits for that long; returns the warnings.
 fn warned(setting: &'static str, waits: Duration) -> Vec<String> {
     let outcome = simulation(3).setting("NEARQ_STALL_AFTER", setting).run(move || {
         let runtime = Runtime::<Sim>::builder_in().thread_limit(2).build()?;

@@ -1,4 +1,4 @@
-//! The limit on threads, on simulated machines: workers that sleep do not keep other pools from having one.
+//! The limit on threads, on simulated machines: workers that sleep do not keep other pools from getting one.
 
 #![allow(
     clippy::disallowed_types,
@@ -31,7 +31,7 @@ fn of_nice(runtime: &Runtime<Sim>, nice: i32) -> Workqueue<Sim> {
     queue.build().expect("the call succeeds")
 }
 
-/// So many items at once, each of which sleeps for 20 ms: afterwards as many workers sleep.
+/// Queues that many items at once, each of which sleeps for 20 ms: afterwards the same number of workers sleep.
 fn occupy(queue: &Workqueue<Sim>, count: usize) {
     let items: Vec<_> = (0..count).map(|_| queue.spawn(|| Sim::sleep(ms(20)))).collect();
     for item in items {
@@ -39,7 +39,7 @@ fn occupy(queue: &Workqueue<Sim>, count: usize) {
     }
 }
 
-/// How long an item of the queue takes from being queued to its end.
+/// How long an item of the queue takes from its queueing to its end.
 fn one_item(queue: &Workqueue<Sim>) -> Duration {
     let begin = Sim::now();
     queue.spawn(|| ()).join().expect("no panic");
@@ -91,7 +91,7 @@ fn the_first_busy_worker_to_go_to_sleep_is_retired() {
             let begin = Sim::now();
             let busy = [40, 60].map(|time| queues[0].spawn(move || Sim::sleep(ms(time))));
             Sim::sleep(ms(5));
-            // They queue up, each for a worker of its own; the first place comes after 40 ms.
+            // The pools queue up, each for a worker of its own; the first thread becomes available after 40 ms.
             let rest: Vec<_> =
                 queues[1..].iter().map(|queue| queue.spawn(move || Sim::now() - begin)).collect();
             let each: Vec<_> =
@@ -121,7 +121,7 @@ fn no_more_workers_are_retired_than_needed() {
         Sim::sleep(ms(50));
         (runtime.pools()[0].sleeping, took)
     });
-    // One for the items, one to be there asleep.
+    // One worker for the items, and one that is asleep.
     assert!(sleepers >= 5, "{sleepers} of 8 are left");
     assert!(took < ms(5), "{took:?}");
 }
@@ -177,8 +177,8 @@ fn a_stall_names_the_limit_and_the_threads_of_each_pool() {
     }
 }
 
-/// Six pools, fewer threads, hooks that take their time, and whatever goes wrong with the machine: all that is queued runs soon, by no more
-/// threads than there may be.
+/// Six pools, fewer threads, hooks that take their time, and whatever goes wrong with the machine: everything that is queued runs soon, on
+/// no more threads than the limit allows.
 fn under_faults(seed: u64) {
     let machine = Topology::from_synthetic("numa:2 core:2").expect("well formed");
     let faults = if seed.is_multiple_of(3) { Faults::NONE } else { Faults::ALL };

@@ -1,4 +1,5 @@
-//! Pools that no queue uses any more: their threads end soon, they are not listed, and they are there again when a queue comes back.
+//! Pools that no queue uses any more: their threads end soon, they are not listed, and they are in use again when a queue comes back to
+//! them.
 
 use core::time::Duration;
 
@@ -8,7 +9,7 @@ use nearq_sim::Sim;
 
 use crate::common::simulate;
 
-/// More than a worker of such a pool sleeps.
+/// Longer than a worker of such a pool sleeps.
 const SOON: Duration = Duration::from_millis(150);
 
 fn runtime() -> Runtime<Sim> {
@@ -36,7 +37,7 @@ fn a_changed_queue_keeps_threads_only_for_its_last_attributes() {
         for number in 0..500 {
             queue.set_time_slice(slice(number)).expect("there is such a slice");
             queue.spawn(|| {}).join().expect("no panic");
-            // As often as a program that searches for the best one might.
+            // As often as a program might do that searches for the best setting.
             Sim::sleep(Duration::from_millis(10));
             most = most.max(runtime.thread_count());
         }
@@ -79,7 +80,7 @@ fn a_queue_returning_to_earlier_attributes_is_served_as_before() {
                 .map(|one| one.join().expect("no panic"))
                 .sum();
             assert_eq!(sum, 190);
-            // Now before its workers have gone, now after.
+            // Sometimes before its workers have ended, sometimes after.
             Sim::sleep(if number % 3 == 0 { SOON } else { Duration::from_millis(1) });
         }
     });

@@ -1,4 +1,4 @@
-//! Start and end of a service thread, and a need that comes while a start fails, through every interleaving.
+//! Start and end of a service thread, and a need that arises while a start fails, through every interleaving.
 
 use std::sync::Arc;
 

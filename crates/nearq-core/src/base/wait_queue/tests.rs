@@ -34,10 +34,10 @@ impl<P: Platform> Bell<P> {
     }
 }
 
-/// What may be counted in a static.
+/// A counter that can be a static.
 pub(crate) type Count = <Linux as LockPlatform>::AtomicU32;
 
-/// A waker of which each copy counts, and panics, when it is dropped.
+/// A waker; each of its copies counts and panics when it is dropped.
 pub(crate) fn bomb(dropped: &'static Count) -> ManuallyDrop<Waker> {
     const TABLE: RawWakerVTable =
         RawWakerVTable::new(|data| RawWaker::new(data, &TABLE), explode, |_| {}, explode);
@@ -47,11 +47,11 @@ pub(crate) fn bomb(dropped: &'static Count) -> ManuallyDrop<Waker> {
         std::panic::resume_unwind(Box::new("on purpose"));
     }
     let raw = RawWaker::new(core::ptr::from_ref(dropped).cast(), &TABLE);
-    // SAFETY: what it leads to lives for ever, and may be shared.
+    // SAFETY: it points to what lives for ever and may be shared.
     ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
 }
 
-/// An wait queue, and the condition that is waited for.
+/// A wait queue, and the condition that is waited for.
 struct Scene<P: Platform> {
     waiters: WaitQueue<P>,
     made: P::AtomicU32,
@@ -294,7 +294,7 @@ fn a_panicking_waker_does_not_affect_other_waiters() {
     assert_eq!((first_bell.rings(), last_bell.rings()), (1, 1));
 }
 
-/// A waker is replaced, its future leaves, or the wait queue ends before the future.
+/// A waker is replaced, or its future leaves, or the wait queue is dropped before the future.
 #[test]
 fn wakers_that_panic_when_dropped_do_not_affect_other_waiters() {
     static DROPPED: Count = Count::new(0);

@@ -57,7 +57,7 @@ impl Bench {
         );
         inner.add_queue(&queue);
         for pwq in queue.pwqs() {
-            // Pushers leave waking to other threads.
+            // Pushers leave it to other threads to wake a worker.
             assert!(pwq.pool.mark_queued_for_place());
         }
         let pool = Arc::as_ptr(&queue.pwqs().next().expect("two").pool);
@@ -85,7 +85,7 @@ impl Bench {
         while self.step(0) || self.step(1) {}
     }
 
-    /// Checks that nothing is left; and, if all handles are gone, nothing of any item either.
+    /// Checks that nothing is left on the queue and, if all handles are gone, that nothing of any item is left either.
     fn end(self) {
         self.run_out();
         assert!(self.queue.is_empty());
@@ -133,7 +133,7 @@ fn the_last_handle_goes_while_only_a_cancelled_node_is_left() {
     bench.end();
 }
 
-/// Nodes that stand in, and the timer, keep the memory alive as well, and nothing else.
+/// Proxies and the timer also keep the memory alive; nothing else does.
 #[test]
 fn the_last_handle_goes_while_all_kinds_of_nodes_are_left() {
     let bench = Bench::new(8);
@@ -145,7 +145,7 @@ fn the_last_handle_goes_while_all_kinds_of_nodes_are_left() {
     drop(work);
     assert_eq!(Arc::strong_count(&count), 1);
     bench.end();
-    // The same, if the timer is the last.
+    // The same, if the timer is the last to keep it alive.
     let bench = Bench::new(8);
     let (work, count) = counting();
     assert!(bench.delay(&work, Duration::from_secs(4000)) && work.cancel());
@@ -207,7 +207,7 @@ fn held_back_cancelled_and_queued_again() {
     assert_eq!(Arc::strong_count(&count), 1, "what was cancelled goes with the queue at last");
 }
 
-/// From inside: cancelled and queued elsewhere, by its own node and by one that stands in.
+/// From inside the function, the item is cancelled and queued elsewhere: by its own node, and by a proxy.
 #[test]
 fn moved_by_its_own_function() {
     let bench = Arc::new(Bench::new(8));
@@ -222,7 +222,7 @@ fn moved_by_its_own_function() {
             assert!(bench.queue(work, 0) && work.cancel() && bench.queue(work, 1));
         }
     });
-    // The second time around, the item's own node lies on the first CPU's pool.
+    // In the second round, the item's own node is on the first CPU's pool.
     assert!(bench.queue(&work, 1) && bench.step(1) && bench.step(1) && bench.step(1));
     assert_eq!(runs(&count), 3);
     drop(work);
@@ -310,7 +310,7 @@ fn the_last_handle_goes_while_a_worker_has_the_lock() {
     let guard = unsafe { item.as_ref() }.lock();
     drop(work);
     assert_eq!(runs(&count), 0);
-    // SAFETY: what it says is done.
+    // SAFETY: the caller does what the answer says.
     unsafe { Item::free_if_over(guard.unlock_by_worker(), item) };
     assert_eq!(runs(&count), 1);
     bench.end();

@@ -15,7 +15,7 @@ use crate::task::work::Work;
 
 type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
-/// What is known of an item.
+/// What is recorded of an item.
 #[derive(Clone)]
 struct Observed {
     begun: Arc<AtomicU32>,
@@ -62,7 +62,7 @@ impl Observed {
         assert_eq!(self.ended() + cancelled, queued, "executed or cancelled, never both");
     }
 
-    /// As [`run_out`](Self::run_out); and the item goes with the last handle.
+    /// As [`run_out`](Self::run_out); the item is then freed with the last handle.
     fn end(&self, stub: &Stub, work: Work<Loom>, queued: u32, cancelled: u32) {
         self.run_out(stub, queued, cancelled);
         stub.check(u64::from(queued));
@@ -231,7 +231,7 @@ fn cancelled_and_queued_again_while_it_starts() {
     });
 }
 
-/// Whatever becomes of the queueing that another queueing replaced, the item's memory is freed.
+/// The item's memory is freed, whatever happens to the queueing that another one replaced.
 #[test]
 fn a_proxy_is_cancelled_while_it_arrives() {
     model(3, || {
@@ -282,7 +282,7 @@ fn a_proxy_arrives_while_the_item_runs() {
     });
 }
 
-/// What is pushed after an execution goes to where it was last queued.
+/// An item that is pushed after an execution goes to the pool for which it was last queued.
 #[test]
 fn cancelled_and_queued_elsewhere_while_the_execution_ends() {
     model(2, || {
@@ -324,7 +324,7 @@ fn an_item_that_queues_itself_cannot_escape() {
         let queued = counted();
         let queued_clone = Arc::clone(&queued);
         let work = observed.item_that(move |work, run| {
-            // Not for ever, or the model would not end.
+            // It does not requeue itself for ever, or the model would not end.
             add(&queued_clone, run < 3 && queue.upgrade().expect("alive").queue(work.item()));
         });
         stub.issue(&work);
@@ -569,7 +569,7 @@ fn the_last_handle_of_a_panicking_value_is_dropped_while_a_proxy_arrives() {
     });
 }
 
-/// The two last handles of a cancelled item are dropped at once, while its node is on the list: the value is dropped with them.
+/// The last two handles of a cancelled item are dropped at the same time, while its node is on the list: the value is dropped with them.
 #[test]
 fn the_last_two_handles_are_dropped_at_once() {
     model(3, || {

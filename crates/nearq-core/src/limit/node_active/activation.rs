@@ -1,6 +1,6 @@
 //! Admitting what was held back, by one worker at a time. The protocol is described in `node_active`.
 //!
-//! If other workers complete items as fast as one worker admits them, that worker would never come back to its own items. So it admits
+//! If other workers complete items as fast as one worker admits them, that worker would never return to its own items. So it admits
 //! [`AT_ONCE`] at most, and then hands the task on: it gives the task up, and sends the activation item.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
@@ -19,7 +19,7 @@ use crate::limit::pool_workqueue::PoolWorkqueue;
 /// reach it.
 pub(super) const AT_ONCE: u32 = if cfg!(test) { 2 } else { 64 };
 
-/// This many cancelled items may be on the lists while no worker comes by, even if there are fewer others: some 100 KiB, as on a pool's
+/// This many cancelled items may be on the lists while no worker checks them, even if there are fewer others: some 100 KiB, as on a pool's
 /// lists.
 pub(super) const MANY_LEFT: u64 = 1024;
 
@@ -54,7 +54,7 @@ impl<P: Platform> NodeActive<P> {
             self.attention.swap(ATTENDED, Ordering::SeqCst);
             P::model_fence();
         }
-        // Wakers are foreign code: not while this is the one worker that may admit anything.
+        // Wakers are foreign code, so they are not called while this is the only worker that may admit anything.
         for notification in notifications {
             notification.wake();
         }
@@ -151,7 +151,7 @@ impl<P: Platform> NodeActive<P> {
                 self.admitted.fetch_sub(1, Ordering::SeqCst);
                 P::model_fence();
                 if !inactive_queue.is_empty() {
-                    // The item that is locked, or those for which nothing is left.
+                    // Puts back the item that is locked, or the items for which nothing is left.
                     return;
                 }
                 inactive_queue.collect(self);
@@ -202,8 +202,8 @@ impl<P: Platform> NodeActive<P> {
         false
     }
 
-    /// A cancelled item was on a list of held-back items. It stays there until a thread comes by. True once for every so many: the monitor
-    /// must come if no worker does.
+    /// A cancelled item was on a list of held-back items. It stays there until a thread removes it. Returns true once for every
+    /// [`MANY_LEFT`] cancelled items: then the monitor must check if no worker does.
     pub(crate) fn forget_inactive(&self) -> bool {
         // Relaxed: a count of what could be thrown away. It is below zero for a moment if an item is thrown away before it is counted.
         let stale = self.stale.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -217,13 +217,13 @@ impl<P: Platform> NodeActive<P> {
         stale >= many.max(self.inactive.load(Ordering::Relaxed))
     }
 
-    /// As [`tidy`](Self::tidy), by the monitor when nothing has been started for a while: then no worker comes by. An item that is
+    /// As [`tidy`](Self::tidy), by the monitor, when nothing has been started for a while: then no worker checks the lists. An item that is
     /// cancelled and queued again leaves a node each time.
     pub(crate) fn tidy_up(&self) {
         let mut before = u64::MAX;
         loop {
             let stale = self.stale.load(Ordering::Relaxed);
-            // More are cancelled meanwhile. While these are far fewer, it all takes little longer than the first walk did.
+            // More items are cancelled meanwhile. As long as these are far fewer, all walks together take little longer than the first one.
             if stale > before / 2 || !self.is_untidy(MANY_LEFT) {
                 return;
             }
@@ -234,8 +234,8 @@ impl<P: Platform> NodeActive<P> {
 
     /// Throws away all cancelled items that are on the lists.
     ///
-    /// A worker that comes meanwhile waits for `inactive_queue`, and then finds all that was there. So the caller holds `inactive_queue`
-    /// for one walk only, and throws items away afterwards.
+    /// A worker that needs `inactive_queue` meanwhile waits for it, and then finds all items that were there. So the caller holds
+    /// `inactive_queue` for one walk only, and throws items away afterwards.
     pub(super) fn clear_out(&self) {
         // A worker that holds it throws away the cancelled items it finds.
         let Some(mut inactive_queue) = self.inactive_queue.try_lock() else { return };

@@ -1,4 +1,4 @@
-//! The pwqs of a domain: those that it checks, and those that it need not check any more.
+//! The pwqs of a domain: those in service, and those that need not be checked any more.
 //!
 //! A queue may have had thousands of pwqs to pools that it does not use any more. Each sum of what has ended would read all of them, and
 //! issuers and workers need that sum all the time. So the queue retires the oldest ones (`queue/retired`): what has ended there is kept as

@@ -44,7 +44,7 @@ impl Stub {
         Self::on(None, scope, max_active, workers)
     }
 
-    /// On a machine other than the model's own, if one is named.
+    /// On the named machine if there is one, otherwise on the model's own.
     pub(crate) fn on(
         machine: Option<&str>,
         scope: AffinityScope,
@@ -89,7 +89,7 @@ impl Stub {
         runtime.inner().add_queue(&queue);
         let pools: Vec<_> = queue.pwqs().map(|pwq| Arc::clone(&pwq.pool)).collect();
         for pool in &pools {
-            // Queued up for a place: pushers leave waking to others.
+            // The pool is queued up for a place, so pushers leave it to other threads to wake a worker.
             assert!(pool.mark_queued_for_place());
         }
         for _ in 0..workers {
@@ -124,7 +124,7 @@ impl Stub {
         self.pools.iter().find(has_cpu).expect("a pool for each CPU")
     }
 
-    /// Takes one item, if there is one, and does with it what a worker does.
+    /// Takes one item, if there is one, and handles it as a worker does.
     pub(crate) fn work(&self, worker: u32) -> bool {
         self.queue.pwqs().any(|pwq| self.work_at(&pwq.pool, worker))
     }
@@ -135,7 +135,7 @@ impl Stub {
         step(pool, inner.services.workers.get(worker))
     }
 
-    /// Works, or lets others run, while `goes_on`.
+    /// Works, or lets other threads run, while `goes_on` returns true.
     pub(crate) fn work_while(&self, worker: u32, goes_on: impl Fn() -> bool) {
         while goes_on() {
             if !self.work(worker) {
@@ -144,7 +144,7 @@ impl Stub {
         }
     }
 
-    /// A thread that does so as worker 1.
+    /// A thread that does the same as worker 1.
     pub(crate) fn worker_while(
         self: &Arc<Self>,
         goes_on: impl Fn(&Self) -> bool + Send + 'static,
@@ -165,7 +165,7 @@ impl Stub {
         spawn(move || stub.issue_on(cpu, &work))
     }
 
-    /// Works until nothing is on the pool; when no other thread exists any more.
+    /// Works until nothing is on the pool. Called when no other thread exists any more.
     pub(crate) fn run_out(&self) {
         while self.work(0) {}
     }
@@ -174,7 +174,7 @@ impl Stub {
     pub(crate) fn check(&self, items: u64) {
         let node_active = self.node_active();
         assert!(self.queue.is_empty() && self.queue.pwqs().all(PoolWorkqueue::is_drained));
-        // What counts as admitted and has not entered are credits; none is lost.
+        // What counts as admitted and has not entered is credits; none is lost.
         node_active.withdraw();
         assert_eq!(node_active.counts(), (items, 0));
         assert_eq!(self.queue.completed(), items);
@@ -242,7 +242,7 @@ fn no_item_overtakes_a_held_back_item() {
         let stub = Stub::new(1, 2);
         let digits = Digits::new();
         let works = digits.items::<2>();
-        // As something that was held back and has been activated leaves it.
+        // The state in which an item that was held back and activated leaves it.
         stub.node_active().close();
         let issuer = {
             let (stub, works) = (Arc::clone(&stub), works.clone());
@@ -329,7 +329,7 @@ fn the_limit_is_raised_while_an_item_is_held_back() {
         let issuer = stub.issuer(&works[1]);
         stub.set_max_active(2);
         Loom::join(issuer);
-        // Whichever of the two came second: the second item may start before the first has ended.
+        // Whichever of the two was second, the second item may start before the first has ended.
         let mut started = 0;
         let worker = stub.runtime.inner().services.workers.get(0);
         while stub.pools[0].take(worker, 1) != 0 {
@@ -337,7 +337,7 @@ fn the_limit_is_raised_while_an_item_is_held_back() {
             if item.account().is_null() {
                 execute(item, |item| stub.pools[0].push(item));
             } else {
-                // Runs, and does not end.
+                // Starts an item, which does not end.
                 started += 1;
             }
         }
@@ -411,7 +411,7 @@ fn a_draining_thread_is_woken_despite_a_concurrent_issuer() {
         let stub = Stub::new(WITH_CREDITS, 2);
         let works = [idle(), idle()];
         stub.issue(&works[0]);
-        // The next one asks for credits.
+        // The next item makes its issuer ask for credits.
         stub.queue.pwqs().for_each(|pwq| while pwq.credits.take() {});
         stub.node_active().admitted.store(1, Ordering::SeqCst);
         let issued = Arc::new(AtomicU32::new(0));
@@ -537,7 +537,7 @@ fn held_back_while_only_cancelled_items_are_found() {
         let [first, second, third] = core::array::from_fn(|_| idle());
         stub.issue(&first);
         stub.issue(&second);
-        // Its node stays among those that are held back.
+        // Its node stays on the list of held-back items.
         assert!(second.cancel());
         stub.run_out();
         stub.node_active().begin_drain();
@@ -568,7 +568,7 @@ fn a_worker_admits_a_few_items_and_hands_on_the_rest() {
             stub.issue(work);
         }
         stub.runtime.thaw();
-        // The activation item, which comes before all else.
+        // The activation item, which comes before all other items.
         assert!(stub.work(0));
         assert_eq!(stub.node_active().inactive.load(Ordering::SeqCst), 1);
         assert!(stub.node_active().activation_item.is_active(), "a worker goes on");

@@ -1,4 +1,4 @@
-//! A waiter for a pwq is notified of every end that may have been the last.
+//! A thread that waits for a pwq is notified of each end that may have been the last.
 
 #![cfg(not(miri))]
 

@@ -12,7 +12,7 @@ fn set(list: &str) -> CpuSet {
     list.parse().expect("well formed")
 }
 
-/// Moves the caller onto `cpu`, and lets it go again.
+/// Moves the caller onto `cpu`, then allows it all CPUs again.
 fn stand_on(cpu: usize) {
     let me = Sim::current_thread();
     Sim::set_affinity(me, &CpuSet::single(cpu)).expect("allowed");
@@ -62,7 +62,7 @@ fn a_worker_is_brought_back_at_most_once_a_millisecond() {
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
 fn a_worker_that_cannot_stray_is_never_moved() {
     on_eight_cpus(|| {
-        // A strict worker: its mask is its pod. (A test may stand elsewhere all the same.)
+        // A strict worker: its mask is its pod. (In a test, the thread may be elsewhere nevertheless.)
         let mut affinity = Affinity::new(set("0-3"), set("0-3"));
         stand_on(6);
         assert!(!affinity.repatriate::<Sim>());

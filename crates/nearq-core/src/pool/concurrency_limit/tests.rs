@@ -11,8 +11,8 @@ use crate::layout::priority::Priority;
 use crate::pool::Pool;
 use crate::queue::runtime::Runtime;
 
-/// A runtime whose monitor sleeps and which starts no threads: pools, concurrency limits and workers, and nothing that runs by itself. With
-/// the concurrency limit of nice 0, which has this many places.
+/// A runtime whose monitor sleeps and which starts no threads: it has pools, concurrency limits and workers, but nothing runs by itself.
+/// Its concurrency limit of nice 0 has this many places.
 fn limit_without_workers<P: Platform>(places: u32) -> (Runtime<P>, Arc<ConcurrencyLimit<P>>) {
     use nearq_platform::{Atomic, Ordering};
 
@@ -37,7 +37,7 @@ fn pool<P: Platform>(runtime: &Runtime<P>, cpu: usize) -> Arc<Pool<P>> {
     })
 }
 
-/// Places taken, and places that there are.
+/// The number of places taken, and the number of places.
 fn usage<P: Platform>(concurrency: &ConcurrencyLimit<P>) -> (u32, u32) {
     use nearq_platform::{Atomic, Ordering};
 
@@ -96,7 +96,7 @@ fn a_worker_in_its_start_hook_has_no_place() {
     let (runtime, concurrency) = limit_without_workers::<Linux>(1);
     let pool = pool(&runtime, 0);
     let worker = pool.entry_for_test();
-    // As a pool's worker is started with a place.
+    // As when a pool's worker is started with a place.
     assert!(concurrency.try_acquire());
     worker.grant();
     pool.idle().begin_search();
@@ -122,10 +122,10 @@ mod modelled {
     fn worker_with_work(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>) -> u32 {
         let worker =
             runtime.inner().services.workers.add(|index| Worker::new(index, Arc::as_ptr(pool)));
-        // It is the only one that the pool wants.
+        // It is the only worker that the pool wants.
         pool.count_worker();
         pool.idle().begin_search();
-        // It searches, so no worker is woken.
+        // That worker searches, so no other one is woken.
         pool.push(pending(Box::leak(Box::new(blank()))));
         worker.expect("there is room").index
     }

@@ -102,7 +102,7 @@ fn a_helper_prefers_its_own_items_then_homeless_ones_then_distant_ones() {
             order.extend(taken(here, helper));
         }
         assert_eq!(order, [Some(1), Some(1), None, None]);
-        // Two of its own wait for four CPUs: not worth it.
+        // Two items at home there wait for four CPUs: helping is not worth it.
         assert_eq!(other.take_by_homes(helper, 1), 0);
         assert!(here.has_work());
         here.homed.open.store(1, Ordering::Relaxed);

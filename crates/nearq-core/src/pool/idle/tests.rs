@@ -62,7 +62,7 @@ impl<P: Platform> Stub<P> {
         }
     }
 
-    /// A searching worker checks once; it searches again afterwards. Returns how many it found.
+    /// A searching worker checks once, and searches again afterwards. Returns how many items it found.
     fn search(&self) -> u32 {
         let mut items = self.inbox.take_all();
         let mut count = 0;
@@ -87,7 +87,7 @@ impl<P: Platform> Stub<P> {
         }
     }
 
-    /// A worker that checks until it has had `quota` items.
+    /// A worker that checks until it has taken `quota` items.
     fn serve(&self, number: u32, quota: u32) {
         let worker = self.slab.get(number);
         let mut taken = 0;
@@ -188,7 +188,7 @@ mod modelled {
 
     #[test]
     fn one_push_is_received_by_one_of_two_workers() {
-        // The other one sleeps for good: so it is in no thread, but on the stack, below or above.
+        // The other worker sleeps for good: it has no thread, but is on the stack, below or above.
         for first in [0, 1] {
             model(3, move || {
                 let stub = Stub::<Loom>::new(2, 2);
@@ -270,7 +270,7 @@ mod modelled {
 
     #[test]
     fn the_stack_is_safe_from_aba_when_a_worker_returns() {
-        // A lies on B. While one pops A with B below it, the other pops both and puts A back, with nothing below.
+        // A is on top of B. While one thread pops A with B below it, the other pops both and puts A back, with nothing below.
         model(3, || {
             let stub = Stub::<Loom>::new(0, 2);
             for number in [1, 0] {
@@ -286,7 +286,7 @@ mod modelled {
             let mut working = 0;
             if let Wakeup::Worker(first) = stub.idle.pop_another(&stub.slab, false) {
                 if let Wakeup::Worker(_) = stub.idle.pop_another(&stub.slab, false) {
-                    // It has found an item, so that the number of searching workers is as it was, too.
+                    // The worker has found an item, so that the number of searching workers is also as it was.
                     stub.idle.end_search();
                     working = 1;
                 }
@@ -338,7 +338,7 @@ mod modelled {
                 no_idle_worker == 1,
                 "the pusher knows whether it must start a thread"
             );
-            // What the next pusher does with a stack on which it still lies.
+            // What the next pusher does with a stack on which the dead worker still is.
             assert!(
                 !left || matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::NoneAsleep)
             );
@@ -370,7 +370,7 @@ mod modelled {
         });
     }
 
-    /// One of the two has died; the other one settles meanwhile, and is taken off with it.
+    /// One of the two workers has died; the other one settles meanwhile, and is taken off with it.
     #[test]
     fn dead_workers_are_removed_while_another_settles() {
         model(3, || {
@@ -383,7 +383,7 @@ mod modelled {
                 spawn(move || {
                     if let Some(worker) = stub.idle.bury_all(&stub.slab) {
                         worker.parker.unpark();
-                        // The dead one may be below it.
+                        // The dead worker may be below it.
                         assert!(stub.idle.bury_all(&stub.slab).is_none());
                     }
                 })
@@ -418,7 +418,7 @@ mod modelled {
             if !stub.inbox.is_empty() {
                 stub.call();
             }
-            // In the hook, which does not return before the pusher is done.
+            // The worker is in the hook, which does not return before the pusher is done.
             Loom::join(pusher);
             assert!(!asleep.is_idle(), "the other one is woken while this one is in its hook");
             assert_eq!(stub.no_idle_worker.load(Ordering::Relaxed), 0);

@@ -28,7 +28,7 @@ fn the_first_retry_is_after_10_ms_and_later_ones_every_100_ms() {
 #[test]
 fn a_start_resets_the_retry_time() {
     let failure = refused_at(1000);
-    // Something is started each 9 ms; then nothing more.
+    // Something is started every 9 ms; then nothing more is started.
     let calls: Vec<_> =
         (1000..1130).filter(|now| failure.is_due((*now).min(1090) / 9, at(*now))).collect();
     assert_eq!(calls, [1099], "{calls:?}");

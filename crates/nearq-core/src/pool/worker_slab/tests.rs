@@ -1,4 +1,4 @@
-//! The slab of workers: numbers that stay valid, room that runs out, threads that add at once.
+//! The slab of workers: numbers stay valid, the space may run out, and several threads may add at once.
 
 use std::sync::Arc;
 

@@ -20,7 +20,7 @@ type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 const DUE: Instant = Instant::from_nanos(0);
 const LATER: Instant = Instant::from_nanos(1 << 40);
 
-/// An item, how often it ran, and how often it was freed.
+/// An item, the number of its runs, and how often it was freed.
 struct Subject {
     stub: Arc<Stub>,
     runs: Arc<AtomicU32>,
@@ -141,7 +141,7 @@ fn expedited_while_it_expires() {
     });
 }
 
-/// The node of a cancelled queueing lies on the pool while the item comes from the timer.
+/// The node of a cancelled queueing is on the pool's list while the timer sends the item.
 #[test]
 fn expires_while_its_node_is_stale() {
     model(3, || {

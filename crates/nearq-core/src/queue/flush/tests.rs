@@ -137,7 +137,7 @@ fn a_set_is_reused_while_a_flusher_still_waits_for_it() {
         stub.issue(&works[1]);
         assert!(stub.queue.begin_round(0).is_some());
         assert_eq!(stub.queue.flushing.generation(0), 1, "the first set is in use again");
-        // This one stays where it is: a thread that waits for it by mistake waits for ever.
+        // This item stays where it is: a thread that waits for it by mistake waits for ever.
         stub.issue(&works[2]);
         Loom::join(waiting);
         stub.run_out();
@@ -163,7 +163,7 @@ fn a_flush_is_not_delayed_by_later_items() {
     });
 }
 
-/// With all sets in use one has to be drained first; newer flushes do not take it away from the older one for ever.
+/// If all sets are in use, one must be drained first; newer flushes do not take that set from the older flush for ever.
 #[test]
 fn flushes_beyond_the_number_of_sets_wait() {
     model(1, || {
@@ -183,7 +183,7 @@ fn flushes_beyond_the_number_of_sets_wait() {
             flushes[SETS - 1..].iter().all(|flush| flush.waited.is_none()),
             "they wait for a set"
         );
-        // The last three are on one set, and end together.
+        // The last three items are on one set, and end together.
         for ended in 1..=works.len() {
             assert!(stub.work(0));
             let over: Vec<bool> =
@@ -257,7 +257,7 @@ fn items_held_back_before_a_flush_start_before_later_items() {
         let stub = Stub::new(1, 1);
         let digits = Digits::new();
         let works = digits.items::<6>();
-        // And once more, when the sets have changed places.
+        // The same once more, when the sets have changed places.
         for _ in 0..2 {
             digits.clear();
             for pair in works.chunks(2) {
@@ -297,7 +297,7 @@ fn no_item_overtakes_a_held_back_item_while_a_set_is_reused() {
         let stub = Stub::new(1, 2);
         let digits = Digits::new();
         let works = digits.items::<3>();
-        // Issuers use the second set, the first is drained and older.
+        // Issuers use the second set; the first one is drained and older.
         stub.issue(&works[0]);
         assert!(stub.queue.begin_round(0).is_some());
         stub.run_out();
@@ -315,7 +315,7 @@ fn no_item_overtakes_a_held_back_item_while_a_set_is_reused() {
 
 // ---- drain ------------------------------------------------------------------------------------------------------
 
-/// Each of a chain queues the next one: checking one pwq after the other cannot show whether all is over.
+/// Each item of a chain queues the next one: checking one pwq after the other cannot show whether everything is over.
 #[test]
 fn a_drain_admits_items_queued_by_the_queues_own_items() {
     model(2, || {

@@ -60,7 +60,7 @@ fn the_number_of_visited_pwqs_and_pools_stays_small() {
         inner.domains().map(crate::limit::node_active::NodeActive::completed).sum();
     assert_eq!(completed, changes, "items that ended on retired pwqs are counted");
     assert!(runtime.inner().pools_in_service().len() <= most);
-    // What has been before comes back.
+    // The earlier attributes come back.
     queue
         .change(|attributes| attributes.time_slice = Some(Duration::from_micros(101)))
         .expect("again");
@@ -112,7 +112,7 @@ fn nothing_is_lost_while_pwqs_are_retired() {
                 queue
                     .change(|attributes| attributes.time_slice = Some(Duration::from_micros(slice)))
                     .expect("a slice");
-                // Each needs threads of its own.
+                // Each pool needs threads of its own.
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
@@ -173,7 +173,7 @@ mod models {
         })
     }
 
-    /// An issuer that has read the old CPU map: a thread that checks afterwards sees its item.
+    /// An issuer has read the old CPU map: a thread that checks afterwards sees the issuer's item.
     #[test]
     fn an_issuer_reaches_a_retired_pwq() {
         model_within(2, 3, || {

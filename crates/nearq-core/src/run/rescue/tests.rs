@@ -88,12 +88,12 @@ fn items_in_batches_come_before_items_in_the_pools_list() {
     let second = still.worker_with(3);
     still.push(8..12);
     let before = still.pool.signature();
-    // Nothing is taken if nothing waits for it, but it is where every worker finds it.
+    // If the queue has nothing there, nothing is taken, but all items are now where every worker finds them.
     let taken = still.take(|number| number % 2 == 1);
     assert_eq!((first.batch.len(), second.batch.len()), (0, 0));
     assert_ne!(still.pool.signature(), before, "batches have changed, once");
     let after = still.pool.signature();
-    // Those of one batch keep their order; which batch comes first is not specified.
+    // Items of one batch keep their order; which batch comes first is not specified.
     let of = |range: core::ops::Range<usize>| -> Vec<usize> {
         taken.iter().copied().filter(|number| range.contains(number)).collect()
     };
@@ -225,7 +225,7 @@ mod modelled {
             let stub = Stub::new();
             for number in 0..2 {
                 let handle = stub.queue.spawn(move || number);
-                // The rescuer may have taken it by itself: it has not left yet.
+                // The rescuer may have taken the item without this call, if it had not left yet.
                 stub.call();
                 assert_eq!(handle.join().expect("no panic"), number);
             }
@@ -240,7 +240,7 @@ mod modelled {
             let handle = stub.queue.spawn(|| 5);
             stub.call();
             assert_eq!(handle.join().expect("no panic"), 5);
-            // A call for nothing: it may find the rescuer on its way back, or ended.
+            // A call without need: it may come when the rescuer is on its way back, or has ended.
             for pool in stub.runtime.inner().pools_in_service() {
                 stub.rescuer.call(&pool);
             }

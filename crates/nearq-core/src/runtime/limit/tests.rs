@@ -10,7 +10,8 @@ use crate::item::tests::model_in_part;
 use crate::queue::runtime::Runtime;
 use crate::user::workqueue::Workqueue;
 
-/// A runtime that may have one worker, without a monitor: what is lost stays so. With two queues, each of which has a pool of its own.
+/// A runtime that may have one worker, and has no monitor: a wake-up that is lost stays lost. It has two queues, each of which has a pool
+/// of its own.
 fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {
     let runtime = Runtime::<Loom>::builder_in().spin(0).thread_limit(1);
     let runtime = runtime.build().expect("the machine is constant");
@@ -30,7 +31,7 @@ fn a_worker_goes_to_sleep_while_another_pool_needs_a_thread() {
     model_in_part(1_200, 2, || {
         let (runtime, [first, second]) = two_pools();
         let one = first.spawn(|| 1);
-        // Its worker is about to start, at work, on its way to sleep, or asleep.
+        // The pool's worker is about to start, at work, about to sleep, or asleep.
         let two = second.spawn(|| 2);
         assert_eq!(two.join().expect("no panic"), 2);
         assert_eq!(one.join().expect("no panic"), 1);
@@ -45,7 +46,7 @@ fn a_worker_is_retired_while_its_own_pool_gets_work() {
         let (runtime, [first, second]) = two_pools();
         assert_eq!(first.spawn(|| 1).join().expect("no panic"), 1);
         let two = second.spawn(|| 2);
-        // The pool has a worker that leaves, or none any more.
+        // The pool has a worker that is leaving, or has no worker any more.
         let three = first.spawn(|| 3);
         assert_eq!(two.join().expect("no panic"), 2);
         assert_eq!(three.join().expect("no panic"), 3);

@@ -25,11 +25,11 @@ use crate::item::{Epoch, Item, PENDING, REFERENCE, RUNNING, Started};
 use crate::task::Alone;
 use crate::task::join::JoinHandle;
 
-/// Stands in for a queue: a list, and a rundown reference as in `Queue`.
+/// Replaces a queue: a list, and a rundown reference as in `Queue`.
 struct StandInQueue<P: Platform> {
     inbox: Inbox<P>,
     rundown: RundownRef<P>,
-    /// Items sent, and not executed.
+    /// The number of items that were sent and not executed.
     counted: P::AtomicU32,
 }
 
@@ -62,7 +62,7 @@ impl<P: Platform> StandInQueue<P> {
         NonNull::dangling().as_ptr()
     }
 
-    /// Runs what is there, as a worker does.
+    /// Runs what is on the list, as a worker does.
     fn run(&self) {
         let mut items = self.inbox.take_all();
         while let Some(item) = items.pop_front() {
@@ -75,7 +75,7 @@ impl<P: Platform> StandInQueue<P> {
         }
     }
 
-    /// Runs until nothing is left; when no other thread exists any more.
+    /// Runs until nothing is left. Called when no other thread exists any more.
     fn run_out(&self) {
         while !self.inbox.is_empty() {
             self.run();
@@ -114,7 +114,7 @@ fn spawn_on<P: Platform, T: Send + 'static>(
     handle
 }
 
-/// Counts its drops.
+/// A value that counts its drops.
 struct Tail<P: Platform>(Arc<P::AtomicU32>);
 
 impl<P: Platform> Drop for Tail<P> {
@@ -123,7 +123,7 @@ impl<P: Platform> Drop for Tail<P> {
     }
 }
 
-/// What a waiting future and the thread that wakes it share.
+/// What a waiting future shares with the thread that wakes it.
 struct Shared<P: Platform> {
     ready: P::AtomicU32,
     polls: P::AtomicU32,
@@ -146,7 +146,7 @@ impl<P: Platform> Shared<P> {
         self.waker.lock().clone()
     }
 
-    /// Makes it ready, and wakes it if it waits.
+    /// Makes the future ready, and wakes it if it waits.
     fn fire(&self) {
         self.ready.store(1, Ordering::Release);
         let waker = self.waker.lock().take();
@@ -171,7 +171,7 @@ impl<P: Platform> Future for Waits<P> {
         let shared = &self.shared;
         shared.polls.store(self.polls, Ordering::Relaxed);
         *shared.waker.lock() = Some(context.waker().clone());
-        // The usual race of a waiter: the waker is stored before the check.
+        // As usual for a waiter, the waker is stored before the check.
         match shared.ready.load(Ordering::Acquire) {
             0 => Poll::Pending,
             _ => Poll::Ready(self.polls),
@@ -191,7 +191,7 @@ fn drops<P: Platform>(shared: &Shared<P>) -> u32 {
 mod modelled {
     use super::*;
 
-    /// A waiting future on a place, a worker that comes by twice, `first` and `second` in threads of their own.
+    /// A waiting future on a queue, a worker that checks the queue twice, and `first` and `second` in threads of their own.
     fn check(
         preemptions: usize,
         first: fn(&StandInQueue<Loom>, &Shared<Loom>),
@@ -235,7 +235,7 @@ mod modelled {
 
     #[test]
     fn woken_by_two_threads_at_once() {
-        // One wakes for nothing, the other for good.
+        // One thread wakes the future for nothing, the other makes it ready first.
         check(
             bound(1, 2),
             |_, shared| shared.fire(),
@@ -298,13 +298,12 @@ mod modelled {
             queue.run();
             let waker = shared.waker().expect("it has been polled");
             queue.close();
-            // From outside: refused.
+            // A wake from outside is refused.
             let outside = {
                 let waker = waker.clone();
                 spawn(move || waker.wake())
             };
-            // As from an item of the queue: always admitted.
-            // SAFETY: the waker is of `spawn_on`, so its data is the item.
+            // A wake as if from an item of the queue is always admitted. SAFETY: the waker is of `spawn_on`, so its data is the item.
             let item =
                 unsafe { NonNull::new_unchecked(waker.data().cast_mut().cast::<Item<Loom>>()) };
             // SAFETY: `waker` keeps the item alive.
@@ -392,7 +391,7 @@ fn woken_late_and_often() {
     queue.run_out();
     assert_eq!(handle.join().unwrap(), 3);
     assert_eq!(drops(&shared), 1);
-    // After the end, and after the handle.
+    // Woken after the end, and after the handle was dropped.
     waker.wake_by_ref();
     let waker_clone = waker.clone();
     waker_clone.wake();
@@ -509,7 +508,7 @@ fn a_wake_after_the_queue_was_closed_ends_the_future_in_the_wakers_thread() {
     assert!(handle.is_finished());
     assert_eq!((drops(&shared), shared.polls.load(Ordering::Relaxed)), (1, 1));
     assert!(handle.join().unwrap_err().is_cancelled());
-    // While it is polled: the poll's own waker, from outside.
+    // While it is polled: the poll's own waker is used from outside.
     let queue = StandInQueue::<Linux>::new();
     let queue_clone = Arc::clone(&queue);
     let mut polls = 0;

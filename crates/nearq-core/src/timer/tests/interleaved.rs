@@ -139,7 +139,7 @@ fn the_end_while_owners_arm_and_disarm() {
         };
         end(&timer);
         Loom::join(other);
-        // A thread that came too late has let go on its own; the thread may have been started after the join.
+        // A thread that came too late has released the nodes by itself; it may have been started after the join.
         while owners.iter().any(Owner::is_held) {
             Loom::yield_now();
         }

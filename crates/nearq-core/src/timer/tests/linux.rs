@@ -59,7 +59,7 @@ fn each_deadline_expires_once_and_never_early() {
 
 /// Everything that was wanted has come, and is released in the end.
 fn end_of(timer: &Timer<Linux>, owners: &[Owner<Linux>]) {
-    // A deadline that is soon makes the thread read everything.
+    // A deadline in the near future makes the thread read everything.
     let last = Owner::new(&owners[0].0.timer);
     last.arm_in(Duration::ZERO);
     last.wait(1);
@@ -121,7 +121,7 @@ fn until_the_thread_has_ended(timer: &Timer<Linux>) {
     while Arc::strong_count(&timer.shared) > 1 {
         Linux::sleep(MILLISECOND);
     }
-    // The count is read without any order; what the thread did before is visible after this.
+    // The count is read without ordering; after this, what the thread did before is visible.
     Linux::fence(Ordering::Acquire);
 }
 
@@ -185,7 +185,7 @@ fn a_distant_deadline_causes_no_wake_ups() {
     let timer = timer();
     let owner = Owner::new(&timer);
     owner.arm_in(Duration::from_hours(1));
-    // Until a tenth of a second brings nothing new.
+    // Repeats until a tenth of a second brings nothing new.
     let mut before = 0;
     loop {
         Linux::sleep(100 * MILLISECOND);
@@ -254,7 +254,7 @@ fn a_million_armed_timers() {
     owners.iter().for_each(Owner::check);
 }
 
-/// How late this many deadlines are noticed, one after the other, sorted.
+/// How late each of this many deadlines is noticed, one deadline after the other; sorted.
 fn lateness(count: u64) -> Vec<Duration> {
     let timer = timer();
     let owner = Owner::new(&timer);

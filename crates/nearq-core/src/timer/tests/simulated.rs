@@ -48,7 +48,7 @@ fn program(seed: u64, leave: bool) {
                         1 => Sim::sleep(Duration::from_nanos(dice.below(400_000))),
                         2 => compute(Duration::from_nanos(dice.below(2_000))),
                         _ => {
-                            // Of every size, up to a minute; most of them short.
+                            // Delays of every size up to a minute, most of them short.
                             let size = [1_000, 100_000, 10_000_000, 60_000_000_000]
                                 [dice.below(4).min(dice.below(4)) as usize];
                             owner.arm_in(Duration::from_nanos(dice.below(size)));

@@ -1,4 +1,4 @@
-//! The wheel compared with a list that is searched: everything due and nothing else, whatever the jumps of time.
+//! The wheel, compared with a list that is searched: it returns everything that is due and nothing else, however time jumps.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -26,9 +26,9 @@ struct Both {
     now: u64,
     wheel: Wheel<Plain>,
     nodes: Vec<Plain>,
-    /// For each node that is on the wheel.
+    /// The deadline of each node that is on the wheel.
     deadlines: Vec<Option<u64>>,
-    /// Whether a node was taken off that was not due, since the wheel was empty.
+    /// Whether a node that was not due was taken off since the wheel was last empty.
     removed: bool,
 }
 
@@ -65,7 +65,7 @@ impl Both {
 
     /// Moves time, takes off what is due, and puts back what `again` says. Returns how many were taken.
     fn advance(&mut self, to: u64, mut again: impl FnMut(usize, u64) -> Option<u64>) -> usize {
-        // What was put on after its time counts as of then.
+        // A node that was put on after its deadline counts as due from then on.
         let mut last_tick = self.now >> super::TICK_BITS;
         let before = last_tick;
         self.now = to;

@@ -12,7 +12,7 @@ use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Platform,
 use super::{MOST_SPAWNED, Ticket, Within};
 use crate::item::tests::{aborts, model, spawn};
 
-/// Runs it as the item that the queue has would do.
+/// Runs the ticket as the item on the queue would.
 fn run<P: Platform>(ticket: &Ticket<P>) -> bool {
     ticket.take().map(|closure| closure()).is_some()
 }
@@ -83,7 +83,7 @@ fn overflowing_the_closure_count_aborts_the_process() {
         queue.scope(|scope| {
             scope.count.store(MOST_SPAWNED + 1, Ordering::Relaxed);
             scope.spawn(|| {});
-            // It would wait for closures that do not exist.
+            // The scope would wait for closures that do not exist.
             std::process::exit(0);
         });
     });

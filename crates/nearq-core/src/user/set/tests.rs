@@ -26,7 +26,7 @@ fn add_on<P: Platform>(desk: &Desk<P>, members: &mut Members<u32, P>, number: u3
     desk.count(sent.0)
 }
 
-/// Takes it off its list, and executes it as a worker does.
+/// Takes the member off its list, and executes it as a worker does.
 fn run<P: Platform>(sent: Sent<P>) {
     execute(sent.0);
 }
@@ -81,7 +81,7 @@ mod modelled {
         });
     }
 
-    /// Polls until there is a result, asleep in between.
+    /// Polls until there is a result, and sleeps in between.
     fn poll_on(members: &mut Members<u32, Loom>) -> u32 {
         let ringer = ringer::<Loom>();
         let waker = Waker::from(Arc::clone(&ringer));
@@ -171,7 +171,7 @@ fn members_are_returned_in_the_order_of_their_ends() {
     assert_eq!(members.len(), 6);
     [4, 1, 5].into_iter().for_each(&mut end);
     assert_eq!(members.take().unwrap().unwrap(), 4);
-    // Later ones come after those that have been taken off the list, and have not been returned.
+    // Members that end later come after those that were taken off the list and not yet returned.
     [0, 2].into_iter().for_each(&mut end);
     let rest: Vec<_> = core::iter::from_fn(|| members.take()).map(Result::unwrap).collect();
     assert_eq!(rest, [1, 5, 0, 2]);

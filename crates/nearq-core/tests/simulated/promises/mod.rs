@@ -1,9 +1,9 @@
 //! Random calls against a model of what is promised, call by call.
 //!
-//! The model knows items that are idle, pending or running, queues with a limit, and what each call says; nothing of lists,
-//! locks or workers. The program runs on the simulated machine: after each call it sleeps until all has come to
-//! rest, so what can start has started, and a run is a function of the calls. Items block where a call has closed their gate.
-//! Whatever may block runs in a thread of its own, and must return at the very call after which the model says so.
+//! The model has items that are idle, pending or running, queues with a limit, and the result of each call, but no lists, locks or workers.
+//! The program runs on the simulated machine: after each call it sleeps until everything is at rest. So what can start has started, and a
+//! run is a function of the calls. Items block if a call has closed their gate. Whatever may block runs in a thread of its own, and must
+//! return after exactly the call for which the model says so.
 
 #![allow(
     clippy::disallowed_types,
@@ -43,7 +43,7 @@ enum Call {
         item: usize,
         millis: u64,
     },
-    /// If it runs: it queues itself on that queue before it ends.
+    /// If the item runs: it queues itself on that queue before it ends.
     Again {
         queue: usize,
         item: usize,
@@ -95,9 +95,9 @@ enum Call {
     Spawn {
         queue: usize,
     },
-    /// What was spawned first goes on, if it runs.
+    /// The closure that was spawned first goes on, if it runs.
     OpenSpawned,
-    /// What was spawned last.
+    /// Cancels the closure that was spawned last.
     CancelSpawned,
     Pass {
         millis: u64,
@@ -145,7 +145,7 @@ fn call() -> impl Strategy<Value = Call> {
 fn check(calls: Vec<Call>) -> Result<(), TestCaseError> {
     let machine = Topology::from_synthetic("core:8").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(move || {
-        // Where it panics it is not dropped: that would wait for items that block.
+        // If it panics, it is not dropped: the drop would wait for items that block.
         let mut program = core::mem::ManuallyDrop::new(Program::new());
         program.run(&calls);
         core::mem::ManuallyDrop::into_inner(program).end();

@@ -1,11 +1,11 @@
-//! What is promised, and nothing of how it is done.
+//! What is promised, without how it is implemented.
 
 use std::collections::VecDeque;
 
 use nearq_platform::Instant;
 
 pub(crate) const ITEMS: usize = 4;
-/// An ordered one; a freezable one whose limit begins at 1; one whose limit begins at 2.
+/// The queues: an ordered one; a freezable one whose limit begins at 1; and one whose limit begins at 2.
 pub(crate) const QUEUES: usize = 3;
 pub(crate) const ORDERED: usize = 0;
 pub(crate) const FREEZABLE: usize = 1;
@@ -13,7 +13,7 @@ pub(crate) const FREEZABLE: usize = 1;
 /// A queueing, by its number in the order of the calls.
 pub(crate) type Queueing = usize;
 
-/// Who is queued.
+/// What is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runnable {
     Item(usize),
@@ -31,7 +31,7 @@ pub(crate) enum Pending {
         queue: usize,
         number: Queueing,
     },
-    /// It has a place, and waits for the end of its own execution.
+    /// The item has a place, and waits for the end of its own execution.
     Deferred {
         queue: usize,
         number: Queueing,
@@ -42,7 +42,7 @@ pub(crate) enum Pending {
 pub(crate) struct ModelItem {
     pub(crate) pending: Pending,
     pub(crate) running: Option<(usize, Queueing)>,
-    /// By calls, and by threads that wait until they have cancelled it.
+    /// How often it is disabled: by calls, and by threads that wait until they have cancelled it.
     pub(crate) disabled: usize,
     pub(crate) disabled_by_waiters: usize,
     pub(crate) closed: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Model {
     pub(crate) queues: Vec<ModelQueue>,
     pub(crate) spawned: Vec<Closure>,
     pub(crate) frozen: bool,
-    /// By number: where, and whether it is over.
+    /// The queueings, by number: on which queue, and whether it is over.
     pub(crate) queueings: Vec<(usize, bool)>,
     /// What has started since the last check, and where.
     pub(crate) started: Vec<(usize, Runnable)>,
@@ -117,7 +117,7 @@ impl Model {
         self.queueings[number].1
     }
 
-    /// Queues an item; none if it is disabled, or the queue drains. `by` is the queue whose item does that, if one does.
+    /// Queues an item; `None` if the item is disabled, or the queue drains. `by` is the queue whose item makes the call, if an item does.
     pub(crate) fn queue(&mut self, queue: usize, item: usize, by: Option<usize>) -> Option<bool> {
         if self.refuses(item) {
             return (self.items[item].pending != Pending::No).then_some(false);
@@ -212,7 +212,7 @@ impl Model {
         })
     }
 
-    /// What is due at `now` comes off the timer.
+    /// Takes off the timer what is due at `now`.
     pub(crate) fn expire(&mut self, now: Instant) {
         loop {
             let due = (0..ITEMS).filter_map(|item| match self.items[item].pending {

@@ -1,4 +1,4 @@
-//! The program that makes the calls, and compares what becomes of them with the model.
+//! The program that makes the calls, and compares the results with the model.
 
 use std::sync::atomic::AtomicU32 as Plain;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,12 +13,12 @@ use super::model::*;
 
 type SimWord = <Sim as LockPlatform>::AtomicU32;
 
-/// More than this would need more CPUs.
+/// More threads than this would need more CPUs.
 const MOST_SPAWNED: usize = 3;
-/// In which everything comes to rest. That is long, because a worker that has run short items for a while is taken for one that
-/// is back in a moment: if it blocks then, the monitor finds out.
+/// The time in which everything comes to rest. It is long, because pushers rely on a worker that has run short items for a while to be back
+/// in a moment; if that worker blocks, the monitor must notice it.
 const REST: Duration = Duration::from_millis(12);
-/// In which a call is made, or what is due is done.
+/// The time in which a call is made, or in which what is due is done.
 const MOMENT: Duration = Duration::from_micros(300);
 
 /// What an item and the driver share.
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     open: SimWord,
     runs: Plain,
     inside: Plain,
-    /// The queue on which it queues itself, and one.
+    /// One more than the number of the queue on which it queues itself.
     again: Plain,
 }
 
@@ -53,10 +53,10 @@ impl Shared {
     }
 }
 
-/// A call that may block, and what the model says of it.
+/// A call that may block, and what the model says about it.
 pub(crate) struct Waiter {
     what: Call,
-    /// 0 while it blocks; then what it returned, and one.
+    /// 0 while it blocks; then one more than what it returned.
     returned: Arc<Plain>,
     expected: u32,
     until: Until,
@@ -161,7 +161,7 @@ impl Program {
         self.waiters.push(Waiter { what, returned, expected, until });
     }
 
-    /// A delay after which nothing else is due, or nearly.
+    /// A delay after which nothing else is due at the same time or close to it.
     pub(crate) fn delay(&self, millis: u64) -> Duration {
         let mut delay = Duration::from_millis(millis);
         if millis == 0 {
@@ -184,7 +184,7 @@ impl Program {
         if delay.is_zero() {
             self.model.queue(queue, item, None);
         } else if !self.model.refuses(item) {
-            // The clock of the call was a little later; nothing is checked so soon after a deadline.
+            // The call read the clock a little later; nothing is checked so soon after a deadline.
             let deadline = Sim::now() + delay;
             self.model.items[item].pending = Pending::Timed { queue, deadline };
         }
@@ -274,7 +274,7 @@ impl Program {
             }
             Call::FlushDelayed { item } => {
                 let work = self.items[item].0.clone();
-                // Where it runs at once, there is nothing left to wait for.
+                // If it runs at once, there is nothing left to wait for.
                 let timed = self.model.expedite(item);
                 let busy = self.model.busy(item);
                 self.wait(call, as_word(timed || !busy.is_empty()), Until::Over(busy), move || {
@@ -375,11 +375,11 @@ impl Program {
         loop {
             Sim::sleep(REST);
             let now = Sim::now();
-            // What was due a moment ago has not come to rest.
+            // What was due a moment ago is not at rest yet.
             let near = |deadline: Instant| now < deadline + REST && deadline < now + MOMENT;
             if !self.model.deadlines().any(near) {
-                // A thread that waits and returns changes the model: so until none does. First what follows from the call, then from
-                // the time that has passed.
+                // A waiting thread that returns changes the model, so this repeats until none returns: first for what follows from the
+                // call, then for what follows from the time that has passed.
                 while self.let_waiters_go() {}
                 self.model.expire(now);
                 while self.let_waiters_go() {}
@@ -388,7 +388,7 @@ impl Program {
         }
     }
 
-    /// What follows in the model from calls that return; whether one does.
+    /// Applies to the model what follows from calls that return; returns whether one does.
     pub(crate) fn let_waiters_go(&mut self) -> bool {
         let model = &mut self.model;
         let over = |model: &Model, all: &[Queueing]| all.iter().all(|one| model.is_over(*one));
@@ -451,7 +451,7 @@ impl Program {
         self.compare_starts(&expected);
     }
 
-    /// The same have started, and those that ran only on the ordered queue did so in that order.
+    /// The same items have started, and those that ran only on the ordered queue started in that order.
     pub(crate) fn compare_starts(&self, expected: &[(usize, Runnable)]) {
         let real = core::mem::take(&mut *self.started.lock().expect("the mutex is not poisoned"));
         assert_eq!(real.len(), expected.len(), "{real:?} have started, not {expected:?}");
@@ -471,7 +471,7 @@ impl Program {
         self.let_all_go();
     }
 
-    /// Everything goes on; nothing may be left.
+    /// Everything goes on, and nothing may be left in the end.
     pub(crate) fn let_all_go(&mut self) {
         self.make(Call::Thaw);
         self.rest();
@@ -502,7 +502,7 @@ impl Program {
             drop(Arc::into_inner(queue).expect("no other thread has it"));
         }
         let shared: Vec<_> = self.items.into_iter().map(|(_, shared)| shared).collect();
-        // With it the timer lets go of what was taken off it.
+        // When the runtime ends, the timer gives up what was taken off it.
         drop(self.runtime);
         Sim::sleep(REST);
         for (number, shared) in shared.iter().enumerate() {

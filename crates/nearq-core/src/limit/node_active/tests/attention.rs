@@ -1,4 +1,4 @@
-//! Several executions that end at once, of which one checks for all.
+//! Several executions that end at once: one worker checks for all of them.
 
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
@@ -8,8 +8,8 @@ use super::super::UNATTENDED;
 use super::*;
 use crate::queue::flush::FlushedQueue;
 
-/// One checks, another one asks it to check again, and the third finds that another has asked: the completion that the third counted is
-/// seen too.
+/// One worker checks, another asks it to check again, and a third finds that another has asked already: the completion that the third one
+/// counted is seen, too.
 #[test]
 fn none_of_three_items_that_end_at_once_is_missed() {
     model_within(2, 3, || {
@@ -62,7 +62,7 @@ fn wakers_are_called_while_other_workers_may_admit_items() {
         let waker = Waker::from(Arc::clone(&observer));
         assert_eq!(flushed.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
         assert!(pwq.is_watched());
-        // As if it had just been admitted, by the worker that runs it.
+        // As if the item had just been admitted by the worker that runs it.
         stub.node_active().inactive_queue.lock().watched.push(core::ptr::from_ref(pwq));
         stub.node_active().close();
         assert!(stub.work(0));

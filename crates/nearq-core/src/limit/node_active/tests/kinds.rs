@@ -4,7 +4,7 @@ use super::*;
 use crate::base::error::Error;
 use crate::homes::MemoryPolicy;
 
-/// Nor does it change other queues: homes would make them look up the home of each item.
+/// The change does not affect other queues, either: homes would make them look up the home of each item.
 #[test]
 fn a_refused_change_to_interleaved_memory_does_not_start_the_use_of_homes() {
     model(1, || {
@@ -205,7 +205,7 @@ fn counting(runs: &Arc<AtomicU32>) -> Work<Loom> {
     })
 }
 
-/// An issuer may be anywhere on its way to being admitted; with credits or without.
+/// An issuer may be at any step of an admission, with credits or without.
 fn frozen_while_an_item_is_queued(max_active: usize) {
     model_within(1, 2, move || {
         let stub = Stub::new(max_active, 2);

@@ -1,4 +1,4 @@
-//! The monitor throws away what cancelled items have left among the held-back ones, if no worker comes by.
+//! The monitor throws away what cancelled items have left among the held-back ones, if no worker does.
 
 use core::time::Duration;
 
