@@ -1,7 +1,7 @@
-//! Memory whose accesses a simulated run declares: pages of its own, which the simulation forgets when they are freed.
+//! Memory whose accesses a simulated run declares: it has pages of its own, which the simulation forgets when they are freed.
 //!
-//! The command's allocator gives a simulated run cache lines of its own, not pages, and what it frees may come back at the same
-//! address, where the simulation still knows which CPU touched it. Declared memory begins untouched each time.
+//! The command's allocator gives a simulated run cache lines of its own, not pages, and freed memory may be allocated again at the same
+//! address, for which the simulation still knows which CPU touched it. Declared memory begins untouched each time.
 
 use nearq_sim::LineAligned;
 use std::alloc::{GlobalAlloc as _, Layout, handle_alloc_error};
@@ -18,7 +18,7 @@ pub struct DeclaredMemory {
     layout: Layout,
 }
 
-// SAFETY: it owns its bytes, as a `Box<[u8]>` does.
+// SAFETY: the value owns its bytes, as a `Box<[u8]>` does.
 unsafe impl Send for DeclaredMemory {}
 // SAFETY: a shared reference gives `&[u8]` and nothing else, as that of a `Box<[u8]>` does.
 unsafe impl Sync for DeclaredMemory {}

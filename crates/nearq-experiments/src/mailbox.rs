@@ -2,11 +2,10 @@
 //!
 //! # Protocol
 //!
-//! A block is in one place at a time, so it has at most one message on its way: a bit is enough. The issuer takes
-//! messages without waiting; when there are none it sets `asleep`, checks once more, and waits for the bell. An
-//! item sets its bit and then, if `asleep` is set, clears it and rings. All four accesses are `SeqCst`: of "set the
-//! bit, read `asleep`" and "set `asleep`, check" at least one sees the other, so no message is missed during sleep.
-//! On Linux the kernel rings the same bell when a transfer ends.
+//! A block is in one place at a time, so it has at most one message in flight: a bit is enough. The issuer takes messages without waiting;
+//! if there are none, it sets `asleep`, checks once more, and waits for the bell. An item sets its bit and then, if `asleep` is set, clears
+//! it and rings. All four accesses are `SeqCst`: of "set the bit, read `asleep`" and "set `asleep`, check" at least one sees the other, so
+//! no message is missed during sleep. On Linux the kernel rings the same bell when a transfer ends.
 
 use crate::Error;
 use crate::harness::{Bell as _, Host};
@@ -55,8 +54,7 @@ impl<H: Host> Mailbox<H> {
         &self.shared.bell
     }
 
-    /// The next message, if there is one. Words have their turn one after the other, so that none waits without
-    /// end.
+    /// The next message, if there is one. Words are read in turn, so that no message waits without end.
     pub fn take(&mut self) -> Option<Message> {
         let words = &self.shared.words;
         for _ in 0..words.len() {
@@ -65,9 +63,9 @@ impl<H: Host> Mailbox<H> {
             }
             self.at = (self.at + 1) % words.len();
             let word = &words[self.at];
-            // Relaxed: a read that saves the swap; one that sees nothing is repeated before the issuer sleeps.
+            // Relaxed: this read only avoids a swap; a read that sees nothing is repeated before the issuer sleeps.
             if word.load(Ordering::Relaxed) != 0 {
-                // Acquire: pairs with the item's `fetch_or`; what it did to the block is visible.
+                // Acquire: pairs with the item's `fetch_or`; the item's changes of the block are visible.
                 self.taken = word.swap(0, Ordering::Acquire);
             }
         }
@@ -79,7 +77,7 @@ impl<H: Host> Mailbox<H> {
         Some(self.at * BITS + bit)
     }
 
-    /// Waits until there is a message or the bell rang; false when neither happened within `longest`.
+    /// Waits until there is a message or the bell rang; false if neither happened within `longest`.
     pub fn wait(&self, longest: Duration) -> bool {
         let shared = &*self.shared;
         shared.asleep.store(1, Ordering::SeqCst);

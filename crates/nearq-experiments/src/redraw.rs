@@ -6,7 +6,7 @@ use nearq_report::{Error, Report};
 /// Whether the picture of a report, with goals, is the one that its JSON gives.
 #[cfg(test)]
 pub(crate) fn is_drawn_from_the_json(report: &Report) -> bool {
-    // The library numbers what it draws, through the whole process.
+    // The library numbers the elements that it draws, across the whole process.
     let without_numbers = |svg: &str| {
         let parts = svg.split("kuva-clip-");
         parts
@@ -21,7 +21,7 @@ pub(crate) fn is_drawn_from_the_json(report: &Report) -> bool {
 /// The picture of a report that was read from its JSON; with the project's goals, if it has some.
 ///
 /// # Errors
-/// The JSON of that experiment lacks something that its picture shows.
+/// If the JSON of that experiment lacks something that its picture shows.
 pub fn redraw(report: &Report, goals: bool) -> Result<String, Error> {
     Ok(match report.experiment {
         "blocking" if report.parameters["blocks"].is_number() => {

@@ -1,4 +1,4 @@
-//! What holds for every experiment: goals are shown if they are asked for, runs that are too small are not judged, and pictures have their
+//! What holds for every experiment: goals are shown if they are requested, runs that are too small are not judged, and pictures have their
 //! warnings.
 
 use crate::harness::options::tests::AnySize;

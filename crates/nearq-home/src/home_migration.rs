@@ -1,15 +1,15 @@
-//! Whether a home should move: it follows the memory, and the CPU time, if these are mostly on another node and stay there.
+//! Whether a home should move: it follows the task's memory and CPU time if these are mostly on another node and stay there.
 //!
-//! The 2003 document leaves the question to "some other scheme based on an RSS/node measure"; Focht's patch for 2.5.39 took the node
-//! with most pages whenever a CPU wanted to steal the task. Here pages count most and CPU time a little. Another node must be better
-//! by a margin, twice in a row, and a home moves at most once per interval, because each move costs what the task had in its caches.
+//! The 2003 document leaves the question to "some other scheme based on an RSS/node measure"; Focht's patch for 2.5.39 took the node with
+//! most pages each time a CPU wanted to steal the task. Here pages count most and CPU time a little. Another node must be better by a
+//! margin, twice in a row, and a home moves at most once per interval, because each move costs what the task had in its caches.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::{Nodes, Weights};
 
-/// What is known about a task since it was last considered, by index of [`Nodes`]; missing nodes have nothing.
+/// What was learned about a task since it was last considered, by index of [`Nodes`]; nodes beyond the end have nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Pages, or samples of them.
@@ -18,7 +18,7 @@ pub struct Evidence {
     pub cpu_time: Vec<Duration>,
 }
 
-/// Tracks where a task should be at home.
+/// Decides over time where a task should be at home.
 ///
 /// ```
 /// use core::time::Duration;
@@ -43,12 +43,12 @@ pub struct HomeMigration {
     better: Option<usize>,
 }
 
-/// What must happen to a home.
+/// What must be done with a home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It stays.
     Stay(VerdictReason),
-    /// From now on it is another one.
+    /// The home is another node from now on.
     Move {
         /// The index of the new one.
         to: usize,
@@ -67,39 +67,39 @@ pub enum VerdictReason {
         /// The home's number.
         home: usize,
     },
-    /// No other node has more of it.
+    /// No other node has more of the task.
     Best {
-        /// What is at home.
+        /// The share at home.
         home: Share,
     },
     /// Another node has more, but not by the margin.
     NotWorthIt {
-        /// What is at home.
+        /// The share at home.
         home: Share,
-        /// What is there.
+        /// The share on the other node.
         other: Share,
     },
     /// Another node has much more, for the first time.
     Once {
-        /// What is at home.
+        /// The share at home.
         home: Share,
-        /// What is there.
+        /// The share on the other node.
         other: Share,
     },
     /// Another node has much more, but the last move was too recent.
     TooSoon {
-        /// What is at home.
+        /// The share at home.
         home: Share,
-        /// What is there.
+        /// The share on the other node.
         other: Share,
-        /// How much longer it must stay.
+        /// How much longer the home must stay.
         left: Duration,
     },
-    /// Another node has much more, again: it moves.
+    /// Another node has much more for the second time in a row: the home moves.
     Better {
-        /// What was at home.
+        /// The share at the old home.
         home: Share,
-        /// What is there.
+        /// The share on the other node.
         other: Share,
     },
 }
@@ -109,14 +109,14 @@ pub enum VerdictReason {
 pub struct Share {
     /// The node's number.
     pub node: usize,
-    /// Thousandths of its memory; none if nothing is known of any.
+    /// Thousandths of its memory; `None` if nothing is known about its memory.
     pub memory: Option<u32>,
-    /// Thousandths of its CPU time; none if it had none.
+    /// Thousandths of its CPU time; `None` if it had none.
     pub cpu_time: Option<u32>,
 }
 
 impl HomeMigration {
-    /// For a task that is at home there since `now`.
+    /// For a task that has been at home on the node since `now`.
     pub fn new(home: usize, now: Duration) -> Self {
         HomeMigration { home, moved: now, better: None }
     }
@@ -126,7 +126,7 @@ impl HomeMigration {
         self.home
     }
 
-    /// From now on it is at home there, because the home was set.
+    /// Records that the task is at home on that node from now on, because its home was set.
     pub fn set(&mut self, home: usize, now: Duration) {
         *self = HomeMigration::new(home, now);
     }
@@ -148,7 +148,7 @@ impl HomeMigration {
         if shares.pages == 0 && shares.nanos == 0 {
             return Verdict::Stay(VerdictReason::Unknown { home: home.node });
         }
-        // The first of the best, or the home if it is one of them.
+        // The first of the best nodes, or the home if it is one of them.
         let best = (0..nodes.len())
             .fold(self.home, |best, index| if score(index) > score(best) { index } else { best });
         let other = shares.share(best);
@@ -199,7 +199,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// What a node is worth, in thousandths of what all the memory is worth.
+    /// The value of a node for the task, in thousandths of the value of all its memory.
     fn score(&self, index: usize, weights: &Weights) -> u64 {
         let share = self.share(index);
         let time = u64::from(share.cpu_time.unwrap_or(0)) * u64::from(weights.move_time()) / 1000;
@@ -297,7 +297,7 @@ mod tests {
     fn a_home_moves_to_its_memory_when_seen_there_twice() {
         let (nodes, weights) = (nodes(), Weights::default());
         let mut migration = HomeMigration::new(0, at(0));
-        // The task runs at home all the time, but that does not keep it there.
+        // The task always runs at home, but that does not keep the home there.
         let there = evidence([100, 0, 900], [1000, 0, 0]);
         let first = migration.consider(at(5000), &there, &nodes, &weights);
         assert!(matches!(first, Verdict::Stay(VerdictReason::Once { .. })), "{first:?}");
@@ -364,8 +364,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the evidence: the home is where the last verdict says, moves no more often than it may, and never for less than
-        /// the margin.
+        /// With any evidence, the home is where the last verdict says, moves no more often than allowed, and never moves for less than the
+        /// margin.
         #[test]
         fn a_home_never_moves_too_often_or_for_too_little(
             steps in prop::collection::vec((0_u64..500, [0_u64..100, 0..100, 0..100], [0_u64..100, 0..100, 0..100]), 1..60),

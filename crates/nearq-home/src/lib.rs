@@ -1,5 +1,5 @@
-//! The decisions of home nodes: where a task belongs, which CPU may take it elsewhere, when it comes back, and when it
-//! should belong somewhere else.
+//! The decisions about home nodes: where a task belongs, which CPU may take it elsewhere, when it comes back, and when its home should
+//! move.
 //!
 //! The idea is Erich Focht's (the node affine scheduler for Linux 2.5 and 2.6.0-test1, 2002 and 2003): each task has a home node, chosen
 //! by load when it starts; a CPU that would be idle takes tasks from elsewhere, first those whose home is its own node; and tasks that had
@@ -9,9 +9,9 @@
 //! decisions are made for items of a queue, for processes that only the kernel schedules, and on the simulated machine; and
 //! each can be tested by itself. Measuring and acting are done elsewhere.
 //!
-//! A scheduler in the kernel makes some of them too, in C: `policy.h` of `nearq-scx-policy`. It sees each wake-up and each idle CPU, while
-//! the code here decides once per period, so they differ in part: `tests/policy/agreement.rs` of `nearq-policy-harness` says how and why,
-//! and checks that the rest is the same.
+//! A scheduler in the kernel makes some of these decisions too, in C: `policy.h` of `nearq-scx-policy`. It sees each wake-up and each idle
+//! CPU, while the code here decides once per period, so they differ in part: `tests/policy/agreement.rs` of `nearq-policy-harness` says how
+//! and why, and checks that the rest is the same.
 //!
 //! | file | decides |
 //! |---|---|

@@ -1,11 +1,11 @@
-//! The places where something can be at home: nodes, or last-level caches if homes must be that fine, as far as they may be
+//! The places where something can be at home: the nodes, or the last-level caches if homes must be that small, as far as their CPUs may be
 //! used.
 
 use core::fmt;
 
 use nearq_topology::{CpuSet, LOCAL_DISTANCE, Topology};
 
-/// How far a cache is from another one of its node: more than from itself, less than any other node may be.
+/// The distance between two caches of one node: more than from a cache to itself, less than to any other node.
 const OTHER_CACHE: u32 = LOCAL_DISTANCE + 1;
 
 /// A place where something can be at home.
@@ -17,7 +17,7 @@ pub struct Node {
     pub memory: usize,
     /// Its CPUs that may be used. Never empty.
     pub cpus: CpuSet,
-    /// What they can do together, in thousandths of the machine's fastest CPU.
+    /// The capacity of its CPUs together, in thousandths of the machine's fastest CPU.
     pub capacity: u32,
 }
 
@@ -38,16 +38,16 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
     nodes: Vec<Node>,
-    /// A row for each of them.
+    /// The distances: a row for each place.
     distances: Vec<u32>,
     /// Index by CPU number; `usize::MAX` if there is none.
     by_cpu: Vec<usize>,
-    /// What is on the machine but cannot be a home: its number, and whether it has CPUs at all.
+    /// The places of the machine that cannot be a home: their numbers, and whether they have CPUs at all.
     others: Vec<(usize, bool)>,
 }
 
 impl Nodes {
-    /// The machine's nodes that have CPUs among `allowed`; one node of all CPUs if there is none.
+    /// The machine's nodes that have CPUs among `allowed`; one node of all CPUs if no node has.
     pub fn of(topology: &Topology, allowed: &CpuSet) -> Self {
         let nodes = topology.nodes();
         let distance = |a: usize, b: usize| topology.distance(a, b);
@@ -55,7 +55,7 @@ impl Nodes {
         Self::from_parts(topology, allowed, all, distance)
     }
 
-    /// The machine's last-level caches that have CPUs among `allowed`; one place of all CPUs if there is none.
+    /// The machine's last-level caches that have CPUs among `allowed`; one place of all CPUs if no cache has.
     pub fn by_cache(topology: &Topology, allowed: &CpuSet) -> Self {
         let node_of =
             |cpus: &CpuSet| cpus.first().and_then(|cpu| topology.node_index(cpu)).unwrap_or(0);
@@ -71,7 +71,7 @@ impl Nodes {
         Self::from_parts(topology, allowed, all, distance)
     }
 
-    /// Any places with any distances, a row for each: for tests, and for pretended machines.
+    /// Any places with any distances, a row for each place: for tests, and for simulated machines.
     ///
     /// # Panics
     /// If there are no places, one has no CPUs, or there is not one row and one column for each.
@@ -84,7 +84,7 @@ impl Nodes {
         Self::new(nodes.collect(), distances.concat(), Vec::new())
     }
 
-    /// All of them as one place: for callers that want no homes.
+    /// One place that has the CPUs of all places: for callers that want no homes.
     #[must_use]
     pub fn joined(&self) -> Self {
         let (first, cpus) = (&self.nodes[0], self.cpus());
@@ -136,13 +136,13 @@ impl Nodes {
         Nodes { nodes, distances, by_cpu, others }
     }
 
-    /// How many places there are; at least one.
+    /// The number of places; at least one.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is only one, so that everything is at home.
+    /// Whether there is only one place, so that everything is always at home.
     pub fn is_single(&self) -> bool {
         self.nodes.len() == 1
     }
@@ -155,25 +155,26 @@ impl Nodes {
         &self.nodes[index]
     }
 
-    /// All of them, by index.
+    /// All places, by index.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Node> + Clone {
         self.nodes.iter()
     }
 
-    /// The CPUs of all of them.
+    /// The CPUs of all places.
     pub fn cpus(&self) -> CpuSet {
         union(&self.nodes)
     }
 
-    /// The CPUs of some of them, by index.
+    /// The CPUs of some places, by index.
     ///
     /// # Panics
-    /// If one is not below [`len`](Self::len).
+    /// If an index is not below [`len`](Self::len).
     pub fn cpus_of(&self, indices: &[usize]) -> CpuSet {
         union(indices.iter().map(|index| &self.nodes[*index]))
     }
 
-    /// The index of the place whose memory is that of the operating system's node `memory`: `first` if it is one of several.
+    /// The index of the place whose memory is that of the operating system's node `memory`: `first` if several places have that memory and
+    /// `first` is one of them.
     pub fn of_memory(&self, memory: usize, first: Option<usize>) -> Option<usize> {
         let is = |index: &usize| self.nodes.get(*index).is_some_and(|node| node.memory == memory);
         first.filter(is).or_else(|| (0..self.nodes.len()).find(is))
@@ -182,7 +183,7 @@ impl Nodes {
     /// The index of the place that has the number `id`.
     ///
     /// # Errors
-    /// There is no such place, it has no CPUs, or none that may be used.
+    /// If no place has that number, or it has no CPUs, or none of its CPUs may be used.
     pub fn index_of(&self, id: usize) -> Result<usize, NodeError> {
         if let Some(index) = self.nodes.iter().position(|node| node.id == id) {
             return Ok(index);
@@ -200,7 +201,7 @@ impl Nodes {
         self.by_cpu.get(cpu).copied().filter(|index| *index != usize::MAX)
     }
 
-    /// How far it is from one place to another.
+    /// The distance from one place to another.
     ///
     /// # Panics
     /// If an index is not below [`len`](Self::len).
@@ -214,7 +215,7 @@ fn union<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> CpuSet {
     nodes.into_iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus))
 }
 
-/// What CPUs can do together, in thousandths of the machine's fastest.
+/// The capacity of CPUs together, in thousandths of the machine's fastest CPU.
 fn capacity(topology: &Topology, cpus: &CpuSet) -> u32 {
     let fastest = topology.cpus().iter().filter_map(|cpu| cpu.capacity).max();
     let of = |cpu: usize| match (topology.cpu(cpu).and_then(|cpu| cpu.capacity), fastest) {
@@ -232,23 +233,23 @@ fn capacity(topology: &Topology, cpus: &CpuSet) -> u32 {
 pub enum NodeError {
     /// The machine has no node of that number.
     NoSuchNode {
-        /// What was asked for.
+        /// The requested number.
         node: usize,
-        /// The nodes that can be a home.
+        /// The numbers of the nodes that can be a home.
         usable: Vec<usize>,
     },
     /// The node has no CPUs that are online.
     NoCpus {
-        /// What was asked for.
+        /// The requested number.
         node: usize,
-        /// The nodes that can be a home.
+        /// The numbers of the nodes that can be a home.
         usable: Vec<usize>,
     },
     /// The node has CPUs, but none that this process may use.
     NotAllowed {
-        /// What was asked for.
+        /// The requested number.
         node: usize,
-        /// The nodes that can be a home.
+        /// The numbers of the nodes that can be a home.
         usable: Vec<usize>,
     },
 }

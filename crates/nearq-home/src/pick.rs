@@ -1,18 +1,18 @@
-//! Where something new is at home: the node with the least load per CPU, on a tie the nearest.
+//! Chooses the home of something new: the node with the least load per CPU; among equals, the nearest.
 
 use crate::Nodes;
 
-/// What is on a node, in thousandths of a task.
+/// The load of a node, in thousandths of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Homes that were assigned here and are in use: 1000 for each task that may use one CPU.
     pub homes: u32,
-    /// What runs or waits here and is not at home here: other programs, and strays.
+    /// The load that runs or waits here and is not at home here: other programs, and strays.
     pub others: u32,
 }
 
 impl Load {
-    /// All of it.
+    /// The whole load.
     pub fn sum(self) -> u64 {
         u64::from(self.homes) + u64::from(self.others)
     }
@@ -21,8 +21,8 @@ impl Load {
 /// The index of the node where one more task should be at home: the node where the load per CPU, with that task, would be
 /// least. If several are equal, the nearest to `from`, then the first.
 ///
-/// A home counts whether its task runs or sleeps: a task that sleeps comes back, and the choice holds for long. Nothing is
-/// allocated. Nodes without a load (`loads` is shorter) count as empty.
+/// A home counts even while its task sleeps: the task will wake, and the choice holds for a long time. Nothing is allocated. Nodes without
+/// a load (`loads` is shorter) count as empty.
 ///
 /// ```
 /// use nearq_home::{Load, Nodes, pick};
@@ -44,9 +44,9 @@ pub fn pick(nodes: &Nodes, loads: &[Load], from: Option<usize>) -> usize {
     )
 }
 
-/// As [`pick`], but nodes are known only through functions: the load of each of the `count` nodes and what its CPUs can do together,
-/// both in thousandths, and how far away it is. Neither allocates nor panics, whatever the functions return, so a process that has
-/// not begun yet can use it.
+/// As [`pick`], but the nodes are described by functions, which return for each of the `count` nodes its load and the capacity of its CPUs
+/// together, both in thousandths, and its distance. It neither allocates nor panics, whatever the functions return, so a process can use it
+/// before it has begun its program.
 ///
 /// ```
 /// assert_eq!(nearq_home::least_loaded(3, |index| [1500, 800, 900][index], |_| 4000, |_| 0), 1);
@@ -58,7 +58,7 @@ pub fn least_loaded(
     capacity: impl Fn(usize) -> u32,
     distance: impl Fn(usize) -> u32,
 ) -> usize {
-    // What the load would be with one more.
+    // The load with one more task.
     let load = |index: usize| load(index).saturating_add(1000);
     let mut best = 0;
     for index in 1..count {

@@ -1,7 +1,8 @@
-//! Soft affinity for tasks for which only the allowed CPUs can be set: which are let out of a crowded home, and which come back.
+//! Soft affinity for tasks of which only the allowed CPUs can be set: decides which tasks are let out of a crowded home, and which come
+//! back.
 //!
-//! A kernel keeps a task on the CPUs of its mask, and has no mask that is only a wish. So once per period `SoftAffinity` checks the
-//! loads and changes masks: hard ones, for a while.
+//! A kernel keeps a task on the CPUs of its mask, and has no mask that only states a preference. So once per period `SoftAffinity` checks
+//! the loads and changes masks: they are hard masks, each set for a while.
 //!
 //! ```text
 //!            crowded at home, and elsewhere a CPU idles;
@@ -12,17 +13,17 @@
 //!            home has room, or would be no more crowded than where it is now
 //! ```
 //!
-//! - **Work conservation.** A CPU that idles while a task waits elsewhere gets one after at most a period, however far away it is:
-//!   distance only chooses among idle CPUs. If no CPU idles, a task leaves only if that is worth the distance. A stray that is
-//!   crowded moves on to an idle CPU.
-//! - **Return.** Tasks that are out are checked each period, before any task is let out, so a stray is never pushed aside by the next
-//!   one. Strays that occupy each other's homes return together.
-//! - **No swinging.** What a decision changes is counted at once in the loads on which the next one is based. A task that came home
-//!   and soon had to leave again stays out longer, twice as long each time.
-//! - **Outgrown.** A task that wants more CPUs than its home has may use other nodes as well, as many as it fills.
+//! - **Work conservation.** A CPU that idles while a task waits elsewhere gets a task after at most one period, however far away that task
+//!   is: distance only matters for the choice among idle CPUs. If no CPU idles, a task leaves only if that is worth the distance. A stray
+//!   on a crowded node moves on to an idle CPU.
+//! - **Return.** Tasks that are out are checked each period, before any task is let out, so a task that is let out never takes the place of
+//!   a stray that could return. Strays that occupy each other's homes return together.
+//! - **No swinging.** The effect of a decision is counted at once in the loads on which the next decision is based. A task that came home
+//!   and soon had to leave again stays out twice as long each time.
+//! - **Outgrown.** A task that wants more CPUs than its home has may also use as many other nodes as it fills.
 //!
-//! What a task wants is the time that it ran and waited; the load of a node is the time that all tasks on its CPUs ran and waited,
-//! whatever they belong to.
+//! The demand of a task is the time that it ran and waited; the load of a node is the time that all tasks on its CPUs ran and waited,
+//! whatever program they belong to.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,10 +33,10 @@ use crate::{Nodes, Weights};
 /// If a task has to leave again within this time after it came home, it came home too soon. Less than a second, so that within
 /// a second of the end of a disturbance all tasks can be home, however often they came and went before.
 const SOON: Duration = Duration::from_millis(400);
-/// The stay is doubled at most this often.
+/// The most times that the stay outside is doubled.
 const MOST_DOUBLED: u32 = 3;
 
-/// What a node's CPUs did in the last period, whatever tasks they ran.
+/// The load of a node's CPUs in the last period, whatever tasks they ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeLoad {
     /// How many tasks ran or waited to run there, on average, in thousandths.
@@ -47,7 +48,7 @@ pub struct NodeLoad {
 /// What a task did in the last period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Which task.
+    /// The task.
     pub id: u64,
     /// How long it ran: the sum of its threads.
     pub ran: Duration,
@@ -57,19 +58,19 @@ pub struct Seen {
     pub node: usize,
 }
 
-/// What must be done to a task. It has been counted as done.
+/// A change of a task's mask that the caller must make. It is already counted as made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It may run only on the CPUs of these nodes.
     LetOut {
-        /// Which task.
+        /// The task.
         id: u64,
         /// Where it may run.
         to: Vec<usize>,
     },
     /// It may run only on the CPUs of its home.
     BringHome {
-        /// Which task.
+        /// The task.
         id: u64,
     },
 }
@@ -126,13 +127,13 @@ impl SoftAffinity {
         SoftAffinity { nodes, weights, tasks: BTreeMap::new(), last: None, busy: false }
     }
 
-    /// The existing places.
+    /// The places where tasks can be at home.
     pub fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
-    /// From now on a task is at home there, and is there: it may run only on the home's CPUs. A task that was already known starts
-    /// over.
+    /// Records that a task is at home on that node and runs there: it may run only on the home's CPUs. A task that was already recorded
+    /// starts over.
     ///
     /// # Panics
     /// If there is no such node.
@@ -141,7 +142,7 @@ impl SoftAffinity {
         self.tasks.insert(id, Task { home, out: None, came_home: None, swings: 0 });
     }
 
-    /// A task has ended, or must not be kept any more. Its mask stays unchanged.
+    /// Removes a task that has ended or must not be kept at home any more. Its mask stays unchanged.
     pub fn remove(&mut self, id: u64) {
         self.tasks.remove(&id);
     }
@@ -166,7 +167,7 @@ impl SoftAffinity {
         Duration::from_millis(self.weights.period_ms(self.busy).into())
     }
 
-    /// Decides by what has happened since the last step. The first step has no such time and decides nothing. Tasks that are not in
+    /// Decides by what has happened since the last step. The first step has no earlier one and decides nothing. Tasks that are not in
     /// `seen` did nothing; unknown ones are ignored.
     ///
     /// # Panics
@@ -207,11 +208,11 @@ pub fn milli(part: Duration, of: Duration) -> u32 {
     u32::try_from(part.as_nanos() * 1000 / of.as_nanos().max(1)).unwrap_or(u32::MAX)
 }
 
-/// What a task wanted in the last period, in thousandths of a CPU.
+/// The demand of a task in the last period, in thousandths of a CPU.
 struct Wanting {
     id: u64,
     demand: u32,
-    /// The part of that for which it waited, in thousandths.
+    /// The part of its demand during which it waited, in thousandths.
     waiting: u32,
     node: usize,
 }
@@ -219,7 +220,7 @@ struct Wanting {
 impl Wanting {
     fn of(seen: &Seen, period: Duration) -> Self {
         let wanted = seen.ran + seen.waited;
-        // As a part of the period: a task that slept most of it and waited for the rest is hardly crowded.
+        // Measured as a part of the period: a task that slept for most of the period and waited for the rest is hardly crowded.
         let waiting = milli(seen.waited, period.max(wanted));
         Wanting { id: seen.id, demand: milli(wanted, period), waiting, node: seen.node }
     }
@@ -233,7 +234,7 @@ struct Stray {
     demand: u32,
 }
 
-/// The nodes' loads, as they are with what has been decided so far.
+/// The loads of the nodes, with the effects of all decisions so far.
 struct View<'a> {
     nodes: &'a Nodes,
     weights: &'a Weights,
@@ -270,7 +271,7 @@ impl View<'_> {
             let wants = wanting.iter().find(|wanting| wanting.id == id);
             let demand = wants.map_or(0, |wants| wants.demand);
             match (wants, to) {
-                // It counts as being where it may run, wherever it was seen: it may have waited ever since it was let out.
+                // The task counts as being where it may run, wherever it was seen: it may have waited since it was let out.
                 (Some(wants), [at]) => {
                     let waits = wants.waiting >= self.weights.waiting();
                     if self.may_return(home, *at, demand, waits) {
@@ -280,9 +281,9 @@ impl View<'_> {
                         blocked.push(Stray { id, at: *at, home, demand });
                     }
                 }
-                // It wants nothing.
+                // The task wants no CPU time.
                 (None, _) => back.push(id),
-                // It had outgrown its home.
+                // The task had outgrown its home.
                 _ if self.fits_alone(home, demand) => back.push(id),
                 _ => {}
             }
@@ -296,15 +297,15 @@ impl View<'_> {
         }
     }
 
-    /// Strays that find no free capacity at home because strays from elsewhere use it: all that can return together do so. Both the
-    /// argument and the result are ordered with those first that have been out longest.
+    /// Finds the strays that return together: they find no free capacity at home because strays from elsewhere use it. In the argument and
+    /// in the result, the strays that have been out longest come first.
     fn exchange(&mut self, mut strays: Vec<Stray>) -> Vec<u64> {
         let mut after: Vec<i64> = self.runnable.iter().map(|load| i64::from(*load)).collect();
         for stray in &strays {
             after[stray.at] -= i64::from(stray.demand);
             after[stray.home] += i64::from(stray.demand);
         }
-        // A stray that does not fit stays where it is, which may leave another one without capacity.
+        // A stray that does not fit stays where it is, and another stray may then find no capacity.
         while let Some(place) = strays.iter().rposition(|stray| !self.fits(stray, &after)) {
             let stray = strays.remove(place);
             after[stray.at] += i64::from(stray.demand);
@@ -316,7 +317,7 @@ impl View<'_> {
         strays.into_iter().map(|stray| stray.id).collect()
     }
 
-    /// Whether a stray's home, with these loads, has free capacity, or is no more crowded than the place where it is now.
+    /// Whether a stray's home, with these loads, has free capacity, or is no more crowded than the place where the stray is now.
     fn fits(&self, stray: &Stray, after: &[i64]) -> bool {
         let capacity = self.nodes.get(stray.home).capacity;
         let runnable_limit = i64::from(self.weights.runnable_limit(capacity));
@@ -334,7 +335,7 @@ impl View<'_> {
         actions: &mut Vec<Action>,
     ) -> bool {
         let mut crowded = false;
-        // The task that waited most comes first; among equals, the one that was known first.
+        // The task that waited most comes first; among equals, the task that was added first.
         wanting.sort_by_key(|wanting| (core::cmp::Reverse(wanting.waiting), wanting.id));
         for wants in wanting.iter() {
             let task = tasks.get_mut(&wants.id).expect("it is known");
@@ -368,7 +369,7 @@ impl View<'_> {
         self.runnable[node].saturating_add(demand) <= runnable_limit
     }
 
-    /// Whether a node would have enough CPUs for a task if it had no other.
+    /// Whether a node would have enough CPUs for a task if it had no other task.
     fn fits_alone(&self, node: usize, demand: u32) -> bool {
         demand <= self.nodes.get(node).capacity
     }
@@ -400,7 +401,7 @@ impl View<'_> {
         }
         let out = task.out.as_ref();
         if task.came_home == Some(now) {
-            // What was decided a moment ago has not had its effect yet.
+            // The last decision has had no effect yet.
             return None;
         }
         let here = if out.is_some() { wants.node } else { home };
@@ -426,7 +427,7 @@ impl View<'_> {
         worth.min_by_key(|node| self.crowd(*node, wants.demand)).map(|node| vec![node])
     }
 
-    /// The home and those of the others that idle, nearest first, until they have capacity for the task.
+    /// The home and the other nodes that idle, nearest first, until they have capacity for the task.
     fn wide_way_out(&self, home: usize, demand: u32, others: &[usize]) -> Option<Vec<usize>> {
         let mut to = vec![home];
         let mut held = self.nodes.get(home).capacity;

@@ -7,11 +7,11 @@ use nearq_topology::LOCAL_DISTANCE;
 /// Where an item belongs, from the viewpoint of a worker that could run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Belongs {
-    /// Its home is that worker's node: it is taken first, and always.
+    /// Its home is that worker's node: the worker takes it first, and always.
     Here,
-    /// It has no home: it is taken after those at home here.
+    /// It has no home: the worker takes it after the items that are at home here.
     Nowhere,
-    /// Its home is elsewhere: it is taken last, and only if the imbalance is worth the distance.
+    /// Its home is elsewhere: the worker takes it last, and only if the imbalance is worth the distance.
     Elsewhere,
 }
 
@@ -123,7 +123,7 @@ impl Weights {
     /// Sets the weight with that name.
     ///
     /// # Errors
-    /// There is no weight with that name, or it may not have that value.
+    /// If there is no weight with that name, or it may not have that value.
     pub fn set(&mut self, name: &str, value: u32) -> Result<(), WeightError> {
         let Some(index) = DESCRIBED.iter().position(|weight| weight.name == name) else {
             return Err(WeightError::Name(name.to_owned()));
@@ -141,8 +141,8 @@ impl Weights {
         Ok(())
     }
 
-    /// How many items must wait per CPU at their home, in thousandths, before an idle worker of a node at that distance may take one.
-    /// It grows with the distance. With fewer, the item would begin sooner elsewhere, but end later.
+    /// How many items must wait per CPU at their home, in thousandths, before an idle worker of a node at that distance may take one. It
+    /// grows with the distance. If fewer wait, the item would begin sooner elsewhere, but end later.
     ///
     /// ```
     /// # use nearq_home as nearq;
@@ -155,7 +155,7 @@ impl Weights {
         grown(self.values[ITEM_IMBALANCE], self.values[ITEM_IMBALANCE_STEP], distance)
     }
 
-    /// The same for tasks, for a CPU that is not idle: how many more per CPU a node must have than another.
+    /// The same for tasks and a CPU that is not idle: how many more tasks per CPU a node must have than another, in thousandths.
     fn task_threshold(&self, distance: u32) -> u32 {
         grown(self.values[IMBALANCE], self.values[IMBALANCE_STEP], distance)
     }
@@ -171,8 +171,8 @@ impl Weights {
         }
     }
 
-    /// Whether a task may leave a node with `here` tasks per CPU, in thousandths, for one at that distance that would then have
-    /// `there`: the difference must be large enough. Not for users.
+    /// Whether a task may leave a node with `here` tasks per CPU, in thousandths, for a node at that distance that would then have `there`:
+    /// the difference must be large enough. Not for users.
     #[doc(hidden)]
     #[doc(hidden)]
     pub fn is_worth_leaving(&self, here: u32, there: u32, distance: u32) -> bool {
@@ -185,8 +185,8 @@ impl Weights {
         self.values[WAITING]
     }
 
-    /// What a node can do, plus what is tolerated beyond it. On a node of many CPUs a fraction of their capacity would be a whole
-    /// task, and a CPU elsewhere would idle for lack of it.
+    /// The capacity of a node, plus the tolerated excess. The excess is at most half a task: on a node of many CPUs, a fraction of the
+    /// capacity would be a whole task, and a CPU elsewhere would idle for lack of that task.
     pub(crate) fn runnable_limit(&self, capacity: u32) -> u32 {
         const HALF_A_TASK: u64 = 500;
         let beyond = u64::from(capacity) * u64::from(self.values[TOLERANCE]) / 1000;
@@ -197,7 +197,7 @@ impl Weights {
         self.values[STAY]
     }
 
-    /// How long until the next check, in milliseconds: while something is out or crowded, or while nothing is.
+    /// The time until the next check, in milliseconds: one value while a task is out or crowded, another while none is.
     #[doc(hidden)]
     pub fn period_ms(&self, busy: bool) -> u32 {
         self.values[if busy { BUSY_PERIOD } else { PERIOD }]

@@ -1,7 +1,7 @@
 //! The structures, sizes and reasons of `policy/policy.h`, as the kernel's BPF program and this process have them in memory.
 //!
 //! Bindgen writes them from the header, with checks of their layout; the header says what each is for. This module has the names for Rust,
-//! texts for users, and what the header does not need. All are plain numbers: any bytes are a value.
+//! texts for users, and items that the header does not need. All structures are plain numbers: any bytes are a valid value.
 
 #![allow(missing_docs, reason = "the header says it")]
 
@@ -53,7 +53,7 @@ pub const EVENTS: [(&str, &str); CROSSED] = [
     ("returned", "tasks that ran at home again"),
     ("sent", "tasks that a tick sent home"),
 ];
-/// The index of the count that has no name above: changes of node, whatever the home.
+/// The index of the only count that has no name above: changes of node, whatever the home.
 pub const CROSSED: usize = header::NQ_CROSSED as usize;
 /// The index of the count of tasks that woke up and found no idle CPU.
 pub const WAITED: usize = header::NQ_WAITED as usize;
@@ -87,28 +87,29 @@ impl HomeReason {
 impl Nq {
     /// All zeros. Boxed, because it is half a megabyte.
     pub fn zeroed() -> Box<Self> {
-        // SAFETY: plain numbers, of which all zeros are values; the box is allocated as that type, and never on the stack.
+        // SAFETY: the fields are plain numbers, for which zero bytes are a valid value; the box is allocated as that type, and never on the
+        // stack.
         unsafe { Box::<Self>::new_zeroed().assume_init() }
     }
 
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         let start = std::ptr::from_ref(self).cast();
-        // SAFETY: as long as the value and borrowed as it is. Padding was zeroed with it and is never written.
+        // SAFETY: the slice is as long as the value and borrows it. Padding was zeroed with the value and is never written.
         unsafe { std::slice::from_raw_parts(start, size_of::<Self>()) }
     }
 
     /// The value that these bytes represent.
     ///
     /// # Errors
-    /// There are too few or too many bytes: they are from another version. The error is the right number.
+    /// If there are too few or too many bytes: they are from another version. The error is the right number.
     pub fn from_bytes(bytes: &[u8]) -> Result<Box<Self>, usize> {
         if bytes.len() != size_of::<Self>() {
             return Err(size_of::<Self>());
         }
         let mut value = Self::zeroed();
         let target = std::ptr::from_mut(&mut *value).cast::<u8>();
-        // SAFETY: both have that length and do not overlap, and any bytes are a value.
+        // SAFETY: both have that length and do not overlap, and any bytes are a valid value.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
         Ok(value)
     }

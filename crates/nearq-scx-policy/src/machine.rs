@@ -29,11 +29,11 @@ impl Error for TooLarge {}
 /// The policy's state at the beginning: the machine's shape, and which CPUs are online. No task runs or waits, all CPUs count as busy, and
 /// the weights are the default ones.
 ///
-/// It contains only nodes with CPUs. The place of an offline CPU may be unknown. Without a node it is assigned to the first one. Without a
-/// cache it is assigned to the only one of its node, or else to an additional one that the machine does not have.
+/// It contains only nodes with CPUs. The place of an offline CPU may be unknown. A CPU without a node is assigned to the first node. A CPU
+/// without a cache is assigned to the only cache of its node, or else to an additional cache that the machine does not have.
 ///
 /// # Errors
-/// It has too many CPUs, caches or nodes.
+/// If it has too many CPUs, caches or nodes.
 pub fn describe(machine: &Topology, online: &CpuSet) -> Result<Box<Nq>, TooLarge> {
     let cpus = machine.possible().last().map_or(0, |last| last + 1);
     let nodes: Vec<usize> =
@@ -126,7 +126,7 @@ pub fn describe(machine: &Topology, online: &CpuSet) -> Result<Box<Nq>, TooLarge
     Ok(nq)
 }
 
-/// The range of words that are not all zero: from, up to.
+/// The range of words outside of which all words are zero: its start, and its end (exclusive).
 fn extent(words: &[u64; WORDS]) -> (u32, u32) {
     let from = words.iter().position(|word| *word != 0).unwrap_or(0);
     let to = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);

@@ -64,10 +64,10 @@ fn number(text: &str) -> u64 {
 
 // ---- a hard load ----------------------------------------------------------------------------------------------------------
 
-/// What is asked for.
+/// The options of a hard load.
 #[derive(Clone, Debug)]
 struct Hard {
-    /// How long.
+    /// How long the load lasts.
     time: Duration,
     /// Whether CPUs go offline and come back: needs root.
     hotplug: bool,
@@ -93,12 +93,12 @@ struct Shared {
     gap: AtomicU64,
 }
 
-/// What one of the threads does, and what went wrong.
+/// The work of one of the threads; returns what went wrong.
 type Work = Box<dyn FnOnce(&Shared) -> Result<(), String> + Send>;
 
 impl Shared {
     // Relaxed: a flag and counts, on which nothing else depends; the threads are joined before the counts are read.
-    /// They begin together, because the thread that starts them must not compete with those that have begun.
+    /// The threads begin together, because the thread that starts them must not compete with threads that have begun.
     fn wait_for_all(&self) {
         while !self.begun.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(1));
@@ -260,7 +260,7 @@ fn answer(_: &Shared, mut stream: UnixStream) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the clock all the time: if it jumps, the thread had no CPU.
+/// Reads the clock all the time: if the clock jumps, the thread had no CPU.
 fn want_a_cpu(shared: &Shared, bound: Option<usize>) {
     if let Some(cpu) = bound {
         set_allowed(&CpuSet::single(cpu));
@@ -306,7 +306,7 @@ fn change_class(shared: &Shared) -> Result<(), String> {
     let number = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: it returns a number.
+            // SAFETY: the call returns a number.
             number.store(u64::from(unsafe { libc::gettid() }.cast_unsigned()), Ordering::Relaxed);
             while !shared.is_over() {
                 compute(100);
@@ -326,7 +326,7 @@ fn change_class(shared: &Shared) -> Result<(), String> {
     })
 }
 
-/// Moves a task to another scheduler; needs root.
+/// Moves a task to another scheduler, which needs root.
 fn set_class(task: u64, class: libc::c_int) -> Result<(), String> {
     let priority = libc::c_int::from(class == libc::SCHED_FIFO);
     let parameters = libc::sched_param { sched_priority: priority };
@@ -337,7 +337,7 @@ fn set_class(task: u64, class: libc::c_int) -> Result<(), String> {
     Err(format!("the class of {task}: {}", std::io::Error::last_os_error()))
 }
 
-/// Starts a thread that always wants that CPU. The result is its CPU time.
+/// Starts a thread that always wants that CPU. The thread returns its CPU time.
 fn compete(shared: &Arc<Shared>, cpu: usize, nice: i32) -> JoinHandle<Duration> {
     let shared = Arc::clone(shared);
     thread::spawn(move || {
@@ -397,7 +397,7 @@ fn overload(program: &PathBuf, millis: u64, cpus: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Wants a CPU for this long, any that it may use.
+/// Wants a CPU for this long, on any CPU that it may use.
 fn task(time: Duration) {
     set_allowed(&(0..512).collect());
     let begin = Instant::now();

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse().expect("a number"));
     let nodes: u32 = numbers.next().expect("how many nodes there are") as u32;
     let mebibytes: usize = numbers.next().unwrap_or(32);
-    // Its home may be another node: it goes there first.
+    // Its home may be another node: the task goes to its home first.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(300) {
         std::hint::spin_loop();
@@ -82,7 +82,7 @@ fn at(memory: &[u64], node: u32) -> usize {
     status.iter().filter(|found| u32::try_from(**found) == Ok(node)).count()
 }
 
-/// The node that this runs on.
+/// The node that the calling thread runs on.
 fn node() -> u32 {
     let mut node = 0_u32;
     // SAFETY: the kernel writes one word.

@@ -18,7 +18,7 @@ const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
 
-/// The name of the scheduler that is loaded into the kernel; none if the kernel's own runs.
+/// The name of the scheduler that is loaded into the kernel; `None` if the kernel's own scheduler runs.
 pub(crate) fn loaded(root: &Path) -> Option<String> {
     let read = |name: &str| fs::read_to_string(root.join(SCHED_EXT).join(name)).ok();
     let state = read("state")?;
@@ -59,7 +59,7 @@ pub(crate) fn kernel(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether no other scheduler is loaded. Ours does not count here: the process that has it loaded holds the lock.
+/// Whether no other scheduler is loaded. Our own scheduler does not count here: the process that has it loaded holds the lock.
 pub(crate) fn is_free(root: &Path) -> Result<(), Failure> {
     match loaded(root) {
         Some(name) => Err(Failure::input(format!(
@@ -84,7 +84,7 @@ pub(crate) fn machine(root: &Path) -> Result<Topology, Failure> {
     }
 }
 
-/// Whether there is anything to gain.
+/// Checks that the scheduler can be of use on this machine.
 pub(crate) fn nodes(nq: &Nq, anyway: bool) -> Result<(), Failure> {
     if nq.nodes > 1 || anyway {
         return Ok(());
@@ -164,7 +164,7 @@ mod tests {
         let files = files.each_ref().map(|file| (file.as_str(), "0-1\n"));
         let whole = Files::new("whole", &files);
         assert_eq!(machine(&whole.0).map(|machine| machine.cpus().len()), Ok(2));
-        // It exists, and even root cannot read it: a link to itself.
+        // The file exists, and even root cannot read it: it is a link to itself.
         let part = Files::new("part", &files);
         let core = part.0.join(CPUS).join("cpu1/topology/core_cpus");
         fs::create_dir_all(core.parent().unwrap()).unwrap();

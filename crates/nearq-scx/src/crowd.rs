@@ -1,13 +1,13 @@
-//! Finds processes that should get a home on another node, because their own has had more tasks than CPUs for half a minute, and another
-//! one fewer.
+//! Finds processes that should get a home on another node, because their own node has had more tasks than CPUs for half a minute, and
+//! another node fewer.
 //!
-//! Homes are picked when programs begin, by the loads of that moment. Later some programs end, and others go on. Of the tasks of a crowded
-//! node one is always away, and that never ends by itself: the memory of all of them is at home, so none follows its memory. Therefore one
-//! of them gets another home, together with its memory, if that costs much less than staying. If all nodes are full, no process moves,
-//! because another one would lose what it gains.
+//! Homes are picked when programs begin, by the loads of that moment. Later some programs end, and others go on. One of the tasks of a
+//! crowded node is always away, and this never ends by itself: the memory of all of them is at home, so no task follows its memory.
+//! Therefore one of the processes gets another home, together with its memory, if that costs much less than staying. If all nodes are full,
+//! no process moves, because another one would lose what it gains.
 //!
-//! Moving delays the process, and also others if no CPU is free, and most crowds are over soon. So nothing is done before a crowd has
-//! lasted. Because loads vary by chance, means of some ten samples are compared.
+//! Moving delays the process, and other processes too if no CPU is free, and most crowds are over soon. So nothing is done before a crowd
+//! has lasted for some time. Because loads vary by chance, means of some ten samples are compared.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use nearq_scx_policy::layout::{NODES, Nq, UNIT};
 use crate::output::{bytes, time};
 use crate::remedy::milli;
 
-/// A crowd has lasted after this many samples.
+/// The number of samples after which a crowd has lasted long enough.
 pub(crate) const LASTING_SAMPLES: u32 = 30;
 /// The cost of staying rests on three guesses: that the process will use as much CPU time again, that the crowd lasts for that time, and
-/// that the process always waits for memory. So only one part in this many of the cost counts.
+/// that the process always waits for memory. So the cost is divided by this number.
 const DOUBT: u32 = 8;
 /// A process that was away for less of its CPU time, in thousandths, stays.
 const LEAST_AWAY: u64 = 100;
@@ -50,7 +50,7 @@ impl Mean {
 pub(crate) struct Away(Mean);
 
 impl Away {
-    /// `part` is None if the process did almost nothing: then it is no part of a crowd.
+    /// `part` is `None` if the process did almost nothing: then the process does not belong to a crowd.
     pub(crate) fn add(&mut self, part: Option<u64>) {
         match part {
             Some(part) => self.0.add(part),
@@ -58,8 +58,8 @@ impl Away {
         }
     }
 
-    /// The mean is used because the processes of a crowd are away by turns. None if the process has not been there for long, or is almost
-    /// always at home.
+    /// The mean is used because the processes of a crowd take turns being away. `None` if the process has not been on the node for long, or
+    /// is almost always at home.
     pub(crate) fn for_long(&self) -> Option<u64> {
         let long = self.0.samples >= LASTING_SAMPLES;
         Some(self.0.value()).filter(|mean| long && *mean >= LEAST_AWAY)
@@ -69,10 +69,10 @@ impl Away {
 /// What is known of a node; tasks and CPUs in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
-    /// Tasks that are at home there and want a CPU.
+    /// Tasks that are at home on the node and want a CPU.
     demand: Mean,
     capacity: u64,
-    /// The number of samples in a row at which it had more of them than CPUs.
+    /// The number of samples in a row in which the node had more such tasks than CPUs.
     crowded: u32,
 }
 
@@ -99,8 +99,8 @@ impl Crowds {
         }
     }
 
-    /// The better home for a process that uses this much of CPUs, and by how much fewer tasks would be away then: the nearest of the best
-    /// nodes. None if the gain is less than half of what the process uses, or if its home has not been crowded for long.
+    /// The better home for a process that uses this much CPU time, and by how much fewer tasks would be away then: the nearest of the best
+    /// nodes. `None` if the gain is less than half of what the process uses, or if its home has not been crowded for long.
     pub(crate) fn better(
         &self,
         nq: &Nq,
@@ -123,7 +123,7 @@ impl Crowds {
         best
     }
 
-    /// A process has moved. It counts as if it had been there for long, so that not all processes move at once.
+    /// Records that a process has moved. It counts as if it had been at its new home for long, so that not all processes move at once.
     pub(crate) fn goes(&mut self, from: usize, to: usize, uses: u64) {
         let [from, to] = [from, to].map(|node| node.min(NODES - 1));
         self.0[from].demand.fine = self.0[from].demand.fine.saturating_sub(uses * 1000);
@@ -228,14 +228,14 @@ mod tests {
     #[test]
     fn a_process_of_a_crowded_node_moves_to_a_node_with_free_cpus() {
         assert_eq!(to(&[3000, 1000], 1000), Some(1));
-        // No room, no crowd, or next to none.
+        // No room; no crowd; or almost no crowd.
         assert_eq!(to(&[3000, 2000], 1000), None);
         assert_eq!(to(&[2000, 0], 1000), None);
         assert_eq!(to(&[2300, 0], 1000), None);
-        // A little room is missing, but it helps all the same.
+        // A little room is missing, but moving still helps.
         assert_eq!(to(&[3000, 1300], 1000), Some(1));
         assert_eq!(to(&[3000, 1600], 1000), None);
-        // One that uses both CPUs needs both there.
+        // A process that uses both CPUs needs two CPUs on the other node.
         assert_eq!(to(&[4000, 100], 2000), Some(1));
         assert_eq!(to(&[4000, 1100], 2000), None);
     }
@@ -266,7 +266,7 @@ mod tests {
         let mut other = crowds;
         other.goes(0, 1, 1000);
         assert_eq!(better(&other), None);
-        // It is over, and begins again.
+        // The crowd is over, and begins again.
         for _ in 0..30 {
             crowds.sample(&machine(&[1000, 1000]));
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::pins;
 
-/// How many are kept.
+/// How many decisions are kept.
 const KEPT: usize = 64;
 
 pub(crate) fn path() -> PathBuf {
@@ -25,7 +25,7 @@ pub(crate) fn path() -> PathBuf {
 pub(crate) struct Decision {
     pub(crate) pid: u32,
     pub(crate) name: String,
-    /// In words.
+    /// The decision in words.
     pub(crate) what: String,
 }
 
@@ -71,11 +71,11 @@ impl Log {
 
 /// Removes the file: it is about a scheduler that is gone.
 pub(crate) fn remove() {
-    // There may be none.
+    // The file may not exist.
     let _ = fs::remove_file(path());
 }
 
-/// What the file says; nothing if there is none.
+/// The contents of the file; empty if there is no file.
 pub(crate) fn read(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or(Value::Null)

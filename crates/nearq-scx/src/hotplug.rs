@@ -3,28 +3,28 @@
 //! The part in the kernel follows CPUs that it knows, because the kernel calls it when one comes or goes. But the cache and the node of an
 //! offline CPU cannot be read, so a CPU that was offline at the beginning may be assigned to the wrong ones. This cannot be changed later:
 //! the part in the kernel reads a CPU's cache all the time, and would subtract from the new cache what it has counted for the old one. So
-//! if an online CPU turns out to be elsewhere, the scheduler is loaded again, with the machine as it is; tasks are then at home where they
-//! run, unless a home was told.
+//! if an online CPU turns out to have another cache or node, the scheduler is loaded again with the machine as it is; each task is then at
+//! home where it runs, unless its home was told.
 
 use nearq_scx_policy::layout::{Nq, WORDS};
 use nearq_topology::{CpuSet, Topology};
 
 use crate::state::is_set;
 
-/// How often in a row the CPUs must be found different before that counts. The kernel lists a CPU before it notifies schedulers, which
-/// takes seconds on an overloaded machine. Loading again in the meantime would wait for that and delay every task.
+/// How many times in a row the CPUs must differ before the difference counts. The kernel lists a CPU before it notifies schedulers, which
+/// takes seconds on an overloaded machine. Loading again in the meantime would wait for the notification and delay every task.
 const LASTING_CHECKS: u32 = 15;
 
 /// Checks, now and then, whether the scheduler knows the machine as it is.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The CPUs for which its shape was found right.
+    /// The CPUs for which the scheduler's description of the machine was found right.
     known: CpuSet,
     different: u32,
 }
 
 impl Watch {
-    /// For a scheduler that has just begun with these CPUs.
+    /// A check for a scheduler that has just begun with these CPUs.
     pub(crate) fn new(online: &CpuSet) -> Self {
         Watch { known: online.clone(), different: 0 }
     }
@@ -50,7 +50,7 @@ impl Watch {
             return None;
         }
         let (machine, fresh) = describe()?;
-        // Some may have gone in the meantime; then the next check will be right.
+        // Some CPUs may have gone in the meantime; then the next check will be right.
         if machine.online() != online {
             return None;
         }
@@ -122,7 +122,7 @@ mod tests {
         let (_, mut nq) = machine(SHAPE, "0-6");
         let mut watch = Watch::new(&"0-6".parse().unwrap());
         let online = set(&mut nq, "0-7");
-        // Its place was known all the same.
+        // The place of the CPU was known although it was offline.
         assert_eq!(watch.check(&nq, &online, || Some(machine(SHAPE, "0-7"))), None);
         assert_eq!(watch.check(&nq, &online, || panic!("it is known now")), None);
     }

@@ -70,7 +70,7 @@ impl std::fmt::Display for UnloadReason {
 /// Chooses whether the messages of libbpf and the kernel are printed while the scheduler is loaded.
 pub(crate) fn set_verbose(verbose: bool) {
     let print: fn(PrintLevel, String) = |_, text| {
-        // For debugging; it does not matter if it cannot be written.
+        // This is for debugging; a failed write does not matter.
         let _ = write!(io::stderr(), "{text}");
     };
     libbpf_rs::set_print(verbose.then_some((PrintLevel::Debug, print)));
@@ -92,7 +92,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) type ObjectStorage = MaybeUninit<OpenObject>;
 
 impl<'a> Loaded<'a> {
-    /// Loads it for the machine that `nq` describes, and makes the kernel use it.
+    /// Loads the scheduler for the machine that `nq` describes, and makes the kernel use it.
     pub(crate) fn new(storage: &'a mut ObjectStorage, nq: &Nq) -> Result<Self, Failure> {
         let refused = |what: &str, error: &libbpf_rs::Error| Failure::run(explain(what, error));
         let mut open =
@@ -102,7 +102,7 @@ impl<'a> Loaded<'a> {
         let bytes = nq.bytes();
         // SAFETY: both are of the same length, as is asserted above, and the target is borrowed for us alone.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
-        // Begins with a round in which no process was listed.
+        // The scheduler begins with a round in which no process was listed.
         shared.ran.round = 1;
         let mut skeleton = open.load().map_err(|error| refused("loaded", &error))?;
         // From here on this memory is only accessed through that pointer, because no reference may exist to memory that the kernel changes.
@@ -115,16 +115,16 @@ impl<'a> Loaded<'a> {
         Ok(loaded)
     }
 
-    /// Makes the kernel use it.
+    /// Makes the kernel use the scheduler.
     fn begin(&mut self) -> Result<(), Failure> {
         let link = self.skeleton.maps.nearq_home.attach_struct_ops();
         self.links.push(link.map_err(|error| Failure::run(explain("started", &error)))?);
         Ok(())
     }
 
-    /// Makes the kernel stop using it, and then use it again for the machine that `nq` describes. Homes that were set from outside stay;
-    /// everything else that it has learned is forgotten. This is much faster than loading the program again, because the kernel has already
-    /// verified it.
+    /// Makes the kernel stop using the scheduler, and then use it again for the machine that `nq` describes. Homes that were set from
+    /// outside stay; everything else that the scheduler has learned is forgotten. This is much faster than loading the program again,
+    /// because the kernel has already verified it.
     pub(crate) fn begin_again(&mut self, nq: &Nq) -> Result<(), Failure> {
         // When the scheduler is unloaded, the entry of each task in the map is deleted.
         let hints = pins::all_home_hints(&self.skeleton.maps.told);
@@ -148,7 +148,7 @@ impl<'a> Loaded<'a> {
             (&raw mut (*shared).exit_info).write_bytes(0, 1);
         }
         for (pid, _) in self.processes() {
-            // The entries of tasks that ended in between.
+            // Deletes the entries of tasks that ended in between.
             let _ = self.skeleton.maps.processes.delete(&pid.to_ne_bytes());
         }
         for (pid, hint) in hints {
@@ -159,7 +159,7 @@ impl<'a> Loaded<'a> {
         self.begin()
     }
 
-    /// Pins its maps, so that other processes find them.
+    /// Pins the scheduler's maps, so that other processes find them.
     pub(crate) fn pin(&mut self, tellers: &pins::Tellers) -> Result<(), Failure> {
         let maps = &mut self.skeleton.maps;
         pins::folder()?;
@@ -177,10 +177,10 @@ impl<'a> Loaded<'a> {
         pins::open_to(tellers)
     }
 
-    /// Why the kernel has unloaded it; none while it has not.
+    /// Why the kernel has unloaded the scheduler; `None` while it is loaded.
     pub(crate) fn unload_reason(&self) -> Option<UnloadReason> {
-        // SAFETY: shared memory that lives as long as the skeleton; only read, by a plain copy of each field, of which any bytes are a
-        // value. The program writes `kind` last.
+        // SAFETY: this is shared memory that lives as long as the skeleton. It is only read, by a plain copy of each field, and any bytes
+        // are a valid value of a field. The program writes `kind` last.
         let info = unsafe { &raw const (*self.shared.as_ptr()).exit_info };
         // SAFETY: within the shared memory, which lives as long as the skeleton; a plain number, copied at once.
         let kind = unsafe { (&raw const (*info).kind).read_volatile() };
@@ -205,7 +205,7 @@ impl<'a> Loaded<'a> {
         copy
     }
 
-    /// As `machine`, into existing memory.
+    /// As `machine`, but copies into existing memory.
     pub(crate) fn copy_machine(&self, copy: &mut Nq) {
         // SAFETY: shared memory of that size that lives as long as the skeleton; it is copied as it is, and any bytes are a value.
         unsafe {
@@ -234,7 +234,7 @@ impl<'a> Loaded<'a> {
         }
     }
 
-    /// Unloads it; the kernel goes on with its own scheduler.
+    /// Unloads the scheduler; the kernel goes on with its own.
     pub(crate) fn unload(mut self) {
         pins::remove();
         decisions::remove();
@@ -264,7 +264,7 @@ impl Kernel for Loaded<'_> {
     }
 
     fn set_home_hint(&self, pid: u32, hint: HomeHint) {
-        // If a home was already set from outside, that one counts; if the map is full, this one is dropped.
+        // If a home was already set from outside, that home counts; if the map is full, this home is dropped.
         let _ = pins::set_home_hint(&self.skeleton.maps.told, pid, hint, MapFlags::NO_EXIST);
     }
 
@@ -272,7 +272,7 @@ impl Kernel for Loaded<'_> {
         let map = &self.skeleton.maps.told;
         // Another process may have set one in the meantime.
         if pins::home_hint(map, pid).is_some_and(|hint| !is_set_from_outside(hint)) {
-            // The kernel's part may have forgotten it first.
+            // The kernel's part may have removed the entry first.
             let _ = map.delete(&pid.to_ne_bytes());
         }
     }

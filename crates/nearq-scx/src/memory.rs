@@ -1,13 +1,14 @@
-//! Dynamic homes: once a second, finds where the memory of processes that use CPUs is, and acts if that is not their home.
+//! Dynamic homes: once a second, finds the nodes of the memory of processes that use CPUs, and acts if a process's memory is not at its
+//! home.
 //!
 //! Under a loaded scheduler the kernel does not balance memory between nodes; this module does it instead. The scheduler's own account of
-//! each process says which processes to sample. [`nearq_home::HomeMigration`] decides when memory has been elsewhere for long enough,
-//! [`Remedy`] what is done then. [`Crowds`] says which processes should get another home because their node has been crowded for long. A
-//! process whose home was told is left alone, and so is one that has outgrown its node, because its threads have several homes.
+//! each process says which processes to sample. [`nearq_home::HomeMigration`] decides when memory has been elsewhere for long enough, and
+//! [`Remedy`] decides what is done then. [`Crowds`] says which processes should get another home because their node has been crowded for
+//! long. A process whose home was told is left alone, and so is one that has outgrown its node, because its threads have several homes.
 //!
-//! Sampling may take a hundredth of a CPU: what is spent beyond that is saved in the following seconds. So only processes that have run are
-//! sampled, and seldom those whose memory was found at home and has not grown since. A separate thread moves pages, one process at a time,
-//! because that may take seconds.
+//! Sampling may take a hundredth of a CPU: time used beyond that is saved in the following seconds. So only processes that have run are
+//! sampled, and those whose memory was found at home and has not grown since are sampled rarely. A separate thread moves pages, one process
+//! at a time, because that may take seconds.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,9 +31,9 @@ mod followed;
 
 use followed::{Followed, SETTLED_BUT_FOR};
 
-/// A process that used less of a CPU in the last period, in thousandths, is not sampled.
+/// The least part of a CPU, in thousandths, that a process must have used in the last period to be sampled.
 const LEAST_USE: u64 = 50;
-/// The part of the elapsed time that sampling may take, in thousandths, and how much of it may be saved up.
+/// The part of the elapsed time that sampling may take, in thousandths, and how much unused time may be saved up.
 const BUDGET: u64 = 10;
 const MOST_SAVED: Duration = Duration::from_millis(50);
 /// For how long a hint because of memory stays in the map. By then all threads that run at all have taken it over, and a program
@@ -40,11 +41,11 @@ const MOST_SAVED: Duration = Duration::from_millis(50);
 const HINT_LIFETIME: Duration = Duration::from_secs(3);
 /// The expected time to move a mebibyte if it cannot be measured: 256 pages of 6 microseconds.
 const FOR_MEBIBYTE: Duration = Duration::from_micros(1_500);
-/// A process that got another home because its own was crowded keeps it for at least this long.
+/// A process that got another home because its own was crowded keeps the new home for at least this long.
 const REST: Duration = Duration::from_secs(30);
 /// How often followed processes that have ended are dropped.
 const PRUNE_EACH: Duration = Duration::from_secs(10);
-/// How often the file is written even if nothing was decided.
+/// How often the file of decisions is written even if nothing was decided.
 const WRITE_EACH: Duration = Duration::from_secs(10);
 
 /// Whether a home was set from outside, and not chosen by this module.
@@ -54,11 +55,11 @@ pub(crate) fn is_set_from_outside(hint: HomeHint) -> bool {
 
 /// The interface to the kernel's part.
 pub(crate) trait Kernel {
-    /// All processes that it knows, by number.
+    /// All processes that the kernel's part knows, by number.
     fn processes(&self) -> Vec<(u32, Process)>;
-    /// The processes that have run since the last call. None if they are too many to list: then the caller must go through all.
+    /// The processes that have run since the last call. `None` if they are too many to list: then the caller must go through all processes.
     fn ran(&self) -> Option<Vec<(u32, Process)>>;
-    /// One of them. None if it has ended.
+    /// One process. `None` if it has ended.
     fn process(&self, pid: u32) -> Option<Process>;
     /// A process's first thread.
     fn task(&self, pid: u32) -> Option<Task>;
@@ -76,7 +77,7 @@ pub(crate) struct Memory {
     last_round: Instant,
     /// When processes that had ended were last dropped.
     pruned: Instant,
-    /// Nanoseconds that sampling may take; below zero after a round that took long.
+    /// Nanoseconds that sampling may take; negative after a round that took long.
     saved: i64,
     seed: u64,
     for_mebibyte: Duration,
@@ -91,7 +92,7 @@ struct Round<'a, K> {
     nq: &'a Nq,
     kernel: &'a K,
     now: Instant,
-    /// Since the round before.
+    /// The time since the round before.
     elapsed: Duration,
 }
 
@@ -106,7 +107,7 @@ impl<K> Round<'_, K> {
 #[derive(Debug)]
 enum Considered {
     Decided(Decision),
-    /// It is one of those that should get another home.
+    /// Whether it is one of the processes that should get another home.
     Crowded(Relocation),
 }
 
@@ -136,7 +137,7 @@ impl Memory {
             began: now,
             last_round: now,
             pruned: now,
-            // Nothing has been sampled before, and most of the memory that is on the wrong node is there now.
+            // No process has been sampled yet, and most of the memory that will ever be on the wrong node is there already.
             saved: MOST_SAVED.as_nanos() as i64,
             seed: std::process::id().into(),
             for_mebibyte: FOR_MEBIBYTE,
@@ -193,8 +194,8 @@ impl Memory {
         let mut decisions = Vec::new();
         let mut crowded: Option<Relocation> = None;
         let (mut busy, mut nodes_use) = self.follow(round);
-        // Processes of a crowd come first, unless they are known to stay; then those that were not sampled for longest, and among those the
-        // one that has used most.
+        // Processes of a crowd come first, unless they are known to stay; then the processes whose last sample is the oldest, and among
+        // equals the one that has used most.
         let would_go = |one: &Busy| {
             one.better_home.is_some()
                 && self.followed.get(&one.pid).is_some_and(|known| !known.stays)
@@ -211,7 +212,7 @@ impl Memory {
             let found = Residency::of(one.pid, self.seed);
             if let Some(known) = self.followed.get_mut(&one.pid) {
                 known.sampled = Some(round.now);
-                // If a process cannot be sampled now, the next attempt will find nothing either.
+                // If a process cannot be sampled now, the next attempt will fail too.
                 known.stays |= found.is_none();
                 known.settled = found.is_none().then_some(one.process.touched);
             }
@@ -254,7 +255,7 @@ impl Memory {
             let new = || Followed::new(home, now);
             let known = self.followed.entry(pid).or_insert_with(new);
             if process.ran.iter().zip(known.ran).any(|(now, before)| *now < before) {
-                // Another process of the same number.
+                // This is another process of the same number.
                 *known = new();
             }
             let mut ran = process.ran;
@@ -308,7 +309,7 @@ impl Memory {
             && !self.followed.get(&one.pid).is_some_and(is_settled)
     }
 
-    /// Considers one process, whose memory was found as given. None if nothing needs to be done.
+    /// Considers one process, whose memory was sampled with the given result. `None` if nothing needs to be done.
     fn consider(
         &mut self,
         round: &Round<'_, impl Kernel>,
@@ -327,7 +328,7 @@ impl Memory {
         let Verdict::Move { to, why } = verdict else {
             return self.crowded(round, one, found, &evidence).map(Considered::Crowded);
         };
-        // For `HomeMigration` it stays at home until the kernel reports another home.
+        // `HomeMigration` keeps the old home until the kernel reports another one.
         known.migration.set(own_index, at);
         self.follow_memory(round, one, found.bytes / 1000 * part, part, to, &why, nodes_use)
             .map(Considered::Decided)
@@ -352,7 +353,7 @@ impl Memory {
         evidence
     }
 
-    /// Most of a process's memory is on another node: `bytes` of it, which is `part` of all in thousandths.
+    /// Decides about a process most of whose memory is on another node: `bytes` of it, which is `part` of all its memory in thousandths.
     #[expect(clippy::too_many_arguments, reason = "one step of the caller's")]
     fn follow_memory(
         &mut self,
@@ -466,9 +467,9 @@ impl Memory {
         })
     }
 
-    /// Moves the process that gains most from another home.
+    /// Gives a new home to the process that gains most from it.
     fn relocate(&mut self, round: &Round<'_, impl Kernel>, one: &Relocation) -> Option<Decision> {
-        // Pages of another process may have begun to move since.
+        // Pages of another process may have begun to move since the sample.
         if self.pages.moves().is_some() {
             return None;
         }
@@ -494,7 +495,7 @@ fn may_run(nq: &Nq, task: &Task, node: usize) -> bool {
     words.into_iter().any(|((cpus, allowed), online)| cpus & allowed & online != 0)
 }
 
-/// Whether all but a few of its threads are at home on its own home node. This is not so for a process that has outgrown its node.
+/// Whether all but a few of its threads are at home on its own home node. This is false for a process that has outgrown its node.
 fn has_one_home(process: &Process) -> bool {
     let at_home = process.at_home.get(process.home as usize).copied().unwrap_or(0);
     u64::from(at_home) * 10 >= u64::from(process.threads) * 9
@@ -519,7 +520,7 @@ fn name(pid: u32) -> String {
 // ---- moving pages ---------------------------------------------------------------------------------------------------------
 
 impl Memory {
-    /// Has a process's pages moved to a node.
+    /// Orders that a process's pages be moved to a node.
     fn bring(&mut self, pid: u32, to: u32, bytes: u64) {
         let from = self.nodes.iter().map(|node| node.id as u32).collect();
         self.pages.bring(Order { pid, from, to, bytes });

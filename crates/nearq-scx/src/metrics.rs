@@ -36,7 +36,7 @@ pub(crate) struct Options {
     format: Format,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     status::is_there()?;
     let nq = pins::machine(&pins::open(pins::STATE, Access::Read)?)?;
@@ -50,12 +50,12 @@ fn text(nq: Box<Nq>, sampling: Option<(u64, f64)>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Counts { nq, sampling }));
     let mut text = String::new();
-    // A string takes all that is written into it.
+    // Writing into a string cannot fail.
     let _ = encode(&mut text, &registry);
     text
 }
 
-/// What is collected.
+/// The text collected so far.
 #[derive(Debug)]
 struct Counts {
     nq: Box<Nq>,
@@ -133,7 +133,7 @@ fn labels(node: &NodeNow) -> Vec<(&'static str, String)> {
     vec![("node", node.id.to_string())]
 }
 
-/// With a capital letter, as a sentence begins.
+/// The text with a capital first letter, as at the beginning of a sentence.
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
@@ -164,7 +164,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
     }
 
-    /// The rules of the format on which readers insist: each metric is described once and before its values, counters end in `_total`.
+    /// The rules of the format that readers enforce: each metric is described once and before its values, and counters end in `_total`.
     #[test]
     fn the_prometheus_format_is_valid() {
         let text = text(made_up(), None);

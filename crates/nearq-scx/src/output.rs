@@ -9,7 +9,7 @@ pub(crate) use nearq_command::{Failure, RUN};
 /// The command's name, with which its messages begin.
 pub(crate) const NAME: &str = "nearq-scx";
 
-/// Prints one line about what happens, on standard error. It does not matter if it cannot be written.
+/// Prints one line about what happens on standard error. A failed write does not matter.
 pub(crate) fn print_notice(line: impl Display) {
     nearq_command::output::print_message(NAME, line);
 }

@@ -1,4 +1,4 @@
-//! The thread that moves pages between nodes, those of one process at a time, because that may take seconds.
+//! The thread that moves pages between nodes, the pages of one process at a time, because this may take seconds.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::residency;
 
-/// Which process's pages go where.
+/// An order to move a process's pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) pid: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Order {
 pub(crate) struct Moved {
     pub(crate) order: Order,
     pub(crate) took: Duration,
-    /// Pages that stayed, or why none were moved.
+    /// The number of pages that stayed, or why no pages were moved.
     pub(crate) stayed: io::Result<u64>,
 }
 
@@ -81,7 +81,7 @@ fn begin() -> Option<(SyncSender<Order>, Receiver<Moved>)> {
 
 #[cfg(test)]
 impl Pages {
-    /// For tests: no pages are moved, the receiver gets the orders.
+    /// For tests: no pages are moved, and the receiver gets the orders.
     pub(crate) fn fake() -> (Self, Receiver<Order>, SyncSender<Moved>) {
         let (sender, orders) = mpsc::sync_channel(1);
         let (done, receiver) = mpsc::sync_channel(1);

@@ -7,7 +7,8 @@
 //! | `processes` | the same by process | all users read |
 //! | `told` | homes that were told | users that may tell homes write: see [`Tellers`] |
 //!
-//! They stay when the process that pinned them is killed, and are then useless: the lock that it held says whether it is alive.
+//! The pins stay when the process that pinned them is killed, and are then useless: the lock that this process held shows whether it is
+//! alive.
 
 use std::ffi::CString;
 use std::fmt;
@@ -39,7 +40,7 @@ pub(crate) const TASKS: &str = "tasks";
 pub(crate) const PROCESSES: &str = "processes";
 pub(crate) const TOLD: &str = "told";
 
-/// Makes the kernel look up a thread and not a process: since 6.9.
+/// Makes the kernel look up a thread and not a process; it exists since Linux 6.9.
 const PIDFD_THREAD: u32 = libc::O_EXCL.cast_unsigned();
 
 /// The group that may tell homes by default, if the system has it.
@@ -50,8 +51,8 @@ pub(crate) fn path(name: &str) -> PathBuf {
 }
 
 /// Which users may tell homes. A map knows no owners: a user that may tell homes may tell them of every user's tasks, and may fill the map.
-/// A home is a preference that at worst costs other users' tasks speed, and never a CPU that they may use. Still, not every user of a
-/// shared machine should be able to set it. So only root may, unless the administrator has made a group for it.
+/// A home is only a preference: at worst it makes other users' tasks slower, and it never takes a CPU from them that they may use. Still,
+/// not every user of a shared machine should be able to set one. So only root may, unless the administrator has made a group for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tellers {
     Root,
@@ -60,7 +61,7 @@ pub(crate) enum Tellers {
 }
 
 impl Tellers {
-    /// The users that an option names; without the option the group `nearq` if there is one, and otherwise root.
+    /// The users that an option names; without the option, the group `nearq` if it exists, and otherwise root.
     pub(crate) fn parse(named: Option<&str>, groups: &str) -> Result<Self, Failure> {
         match named {
             Some("root") => Ok(Tellers::Root),
@@ -101,7 +102,7 @@ fn group(groups: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// Mounts a BPF file system if there is none.
+/// Mounts a BPF file system if none is mounted.
 pub(crate) fn mount() -> Result<(), Failure> {
     if is_mounted() {
         return Ok(());
@@ -116,7 +117,7 @@ pub(crate) fn mount() -> Result<(), Failure> {
         })
 }
 
-/// Whether there is a BPF file system at the place of the pins.
+/// Whether a BPF file system is mounted at the place of the pins.
 pub(crate) fn is_mounted() -> bool {
     statfs(MOUNT).is_ok_and(|found| found.f_type == MAGIC)
 }
@@ -148,7 +149,7 @@ pub(crate) fn open_to(tellers: &Tellers) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes the pins, also those of a scheduler that was killed. What is in a folder of another user stays.
+/// Removes the pins, also those of a scheduler that was killed. The contents of another user's folder stay.
 pub(crate) fn remove() {
     let Ok(folder) = private::folder(Path::new(FOLDER), geteuid().as_raw()) else { return };
     for name in [STATE, TASKS, PROCESSES, TOLD] {
@@ -158,7 +159,7 @@ pub(crate) fn remove() {
     let _ = fs::remove_dir(FOLDER);
 }
 
-/// Whether there are any.
+/// Whether there are any pins.
 pub(crate) fn exist() -> bool {
     path(STATE).exists()
 }
@@ -166,14 +167,14 @@ pub(crate) fn exist() -> bool {
 /// Bytes of a process's number in the lock's file.
 const LONGEST_NUMBER: u64 = 32;
 
-/// Held by the process that has the scheduler loaded. The kernel releases it however that process ends.
+/// A lock, held by the process that has the scheduler loaded. The kernel releases it however that process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes it.
+    /// Takes the lock.
     pub(crate) fn take() -> Result<Self, Failure> {
         Self::take_in(Path::new(RUN))
     }
@@ -210,7 +211,7 @@ pub(crate) enum Access {
 /// Opens a pin. If the scheduler is not loaded, the error says how to load it.
 pub(crate) fn open(name: &str, access: Access) -> Result<MapHandle, Failure> {
     let path = path(name);
-    // If all users may make files in that file system, another user could have made it.
+    // If all users may make files in that file system, another user could have made the pin.
     if fs::symlink_metadata(FOLDER).is_ok() {
         private::folder(Path::new(FOLDER), 0)?;
     }
@@ -262,7 +263,7 @@ pub(crate) fn machine(state: &MapHandle) -> Result<Box<Nq>, Failure> {
         .map_err(|expected| unreadable(&format!("{expected} bytes were expected")))
 }
 
-/// All entries of a map that are found while other threads change it.
+/// The entries of a map that are found while other threads may change it.
 fn all(map: &impl MapCore) -> Vec<(Vec<u8>, Vec<u8>)> {
     const AT_ONCE: u32 = 256;
     let found = map.lookup_batch(AT_ONCE, MapFlags::ANY, MapFlags::ANY);
@@ -274,7 +275,7 @@ pub(crate) fn processes(map: &impl MapCore) -> Vec<(u32, Process)> {
     numbered(map)
 }
 
-/// What is known of one of them. None if it is gone.
+/// What the scheduler knows about one process. `None` if the process is gone.
 pub(crate) fn process(map: &impl MapCore, pid: u32) -> Option<Process> {
     one(map, pid)
 }
@@ -295,7 +296,8 @@ fn one<T: Plain>(map: &impl MapCore, pid: u32) -> Option<T> {
     plain(&map.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??)
 }
 
-/// What is known of a task; of a thread that does not lead its process if `is_thread`. None if it is gone, or not the scheduler's.
+/// What the scheduler knows about a task; about a thread that does not lead its process if `is_thread`. `None` if the task is gone or the
+/// scheduler does not have it.
 pub(crate) fn task(map: &impl MapCore, pid: u32, is_thread: bool) -> Option<Task> {
     let flags =
         if is_thread { PidfdFlags::from_bits_retain(PIDFD_THREAD) } else { PidfdFlags::empty() };
@@ -322,15 +324,15 @@ pub(crate) fn set_home_hint(
     map.update(&pid.to_ne_bytes(), &value, flags)
 }
 
-/// The structures that are in the maps: plain numbers, of which any bytes are a value.
+/// The structures that are in the maps: plain numbers, for which any bytes are a valid value.
 trait Plain: Copy {}
 impl Plain for Process {}
 impl Plain for Task {}
 impl Plain for HomeHint {}
 
-/// What these bytes are; none if they are too few or too many.
+/// The value of these bytes; `None` if they are too few or too many.
 fn plain<T: Plain>(bytes: &[u8]) -> Option<T> {
-    // SAFETY: there are as many bytes as the type has, and any bytes are a value of it; the read needs no alignment.
+    // SAFETY: there are as many bytes as the type has, and any bytes are a valid value of it; the read needs no alignment.
     (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
@@ -362,7 +364,7 @@ mod tests {
         let refused = Lock::take_in(&run).unwrap_err().to_string();
         assert!(refused.contains(&format!("by process {}", std::process::id())), "{refused}");
         drop(lock);
-        // Left behind by a version whose file all users could open, and so lock.
+        // The file was left behind by a version whose file all users could open, and therefore lock.
         let path = run.join("lock");
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let others = File::open(&path).unwrap();

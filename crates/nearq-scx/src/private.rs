@@ -1,5 +1,5 @@
-//! Folders and files that belong to this user alone (root, for the loaded scheduler): no other user has created them, or can hold or change
-//! them.
+//! Folders and files that belong to this user alone (root, for the loaded scheduler): no other user has created them, can hold them, or can
+//! change them.
 //!
 //! Each is opened without following a link, and then checked. Any user that can open a file can lock it, so only the owner can open a file
 //! that is used as a lock.
@@ -19,11 +19,11 @@ use crate::output::Failure;
 const OPEN: Mode = Mode::from_raw_mode(0o755);
 /// Other users may not open a private file.
 const CLOSED: Mode = Mode::from_raw_mode(0o600);
-/// The bits of a mode by which others may write.
+/// The bits of a mode that let other users write.
 const WRITABLE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Opens a folder of this user's own, and makes it if there is none.
+/// Opens a folder of this user's own, and makes it if it does not exist.
 pub(crate) fn make_folder(path: &Path) -> Result<File, Failure> {
     let describe = |error: io::Error| {
         Failure::run(format!("{}: the folder cannot be created: {error}", path.display()))
@@ -35,7 +35,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<File, Failure> {
     }
     let folder = folder(path, geteuid().as_raw())?;
     if made.is_ok() {
-        // Independently of the process's file mode mask.
+        // This does not depend on the process's file mode mask.
         folder.set_permissions(Permissions::from_mode(OPEN.as_raw_mode())).map_err(describe)?;
     }
     Ok(folder)
@@ -75,8 +75,8 @@ pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
     Ok(folder)
 }
 
-/// Opens a file in a folder of this user's own for writing, and makes it if there is none. A file that other users can open, or that is not
-/// a plain file, is replaced by a new one, because others may hold it.
+/// Opens a file in a folder of this user's own for writing, and makes it if it does not exist. A file that other users can open, or that is
+/// not a plain file, is replaced by a new one, because other users may hold it.
 pub(crate) fn file(folder: &File, name: &str) -> io::Result<File> {
     let flags =
         OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

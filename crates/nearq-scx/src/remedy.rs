@@ -1,9 +1,10 @@
 //! What to do for a process whose memory is not at home: move the process to its memory, move the memory to the process, or leave both.
 //!
-//! Moving the process costs least: what it had in its caches. But it helps only if the node has room, or another process would have to
-//! leave. Moving pages has a cost for each page, during which the process waits for the pages that it touches. Leaving both costs a part of
-//! all the CPU time that the process has yet to use. That time is not known, but half of the processes that have used a certain CPU time
-//! use as much again (Harchol-Balter and Downey, 1997). So the expected CPU time is what it has used.
+//! Moving the process costs least: it loses only the contents of its caches. But this helps only if the node has room, because otherwise
+//! another process would have to leave. Moving pages has a cost for each page, during which the process waits for the pages that it
+//! touches. Leaving both costs a part of all the CPU time that the process has yet to use. That time is not known, but half of the
+//! processes that have used a certain CPU time use as much again (Harchol-Balter and Downey, 1997). So the expected CPU time is the CPU
+//! time that the process has used so far.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,10 +14,10 @@ use crate::output::{bytes, time};
 /// How much more CPU time a task takes for each 10 of distance if all its memory is away, in thousandths: Focht's figure for
 /// a machine whose remote memory takes 1.6 times as long is 300 (numa_test on the AzusA, 2002).
 const LOST_FOR_TEN: u64 = 500;
-/// The least and the most that is expected of a process.
+/// The least and the most CPU time that a process is expected to use.
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_mins(10);
-/// A node may be fuller than its CPUs by this part, in thousandths, because measured loads vary by chance.
+/// The part, in thousandths, by which the load of a node may exceed its CPUs, because measured loads vary by chance.
 const TOLERANCE: u64 = 100;
 
 /// How much of a node is used.
@@ -24,7 +25,7 @@ const TOLERANCE: u64 = 100;
 pub(crate) struct NodeUse {
     /// The operating system's number.
     pub(crate) node: u32,
-    /// CPUs that the processes at home there used in the last period, and CPUs that exist; in thousandths.
+    /// The CPUs that the processes at home on the node used in the last period, and the CPUs that it has; in thousandths.
     pub(crate) used: u64,
     pub(crate) capacity: u64,
     /// Tasks that run or wait there, in thousandths, smoothed.
@@ -37,7 +38,7 @@ pub(crate) struct Situation {
     pub(crate) home: NodeUse,
     /// Where most of its memory is.
     pub(crate) there: NodeUse,
-    /// From one to the other.
+    /// The distance from its home to that node.
     pub(crate) distance: u32,
     /// Memory that is not at home, and which part of all that is, in thousandths.
     pub(crate) bytes: u64,
@@ -46,21 +47,21 @@ pub(crate) struct Situation {
     pub(crate) uses: u64,
     /// CPU time that it has used so far.
     pub(crate) ran: Duration,
-    /// It has its home because another one was crowded: going back for its memory would make the crowd again.
+    /// Whether it has its home because another node was crowded: going back to its memory would restore the crowd.
     pub(crate) left_crowd: bool,
-    /// Whether it may run there; whether its pages may be moved now.
+    /// Whether it may run on that node; whether its pages may be moved now.
     pub(crate) may_go: bool,
     pub(crate) may_move: bool,
-    /// What moving a mebibyte takes.
+    /// The time to move a mebibyte.
     pub(crate) for_mebibyte: Duration,
 }
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
-    /// It is at home where its memory is, from now on.
+    /// From now on the process is at home where its memory is.
     Go,
-    /// Its memory comes to its home.
+    /// Its memory is moved to its home.
     MovePages,
     /// Nothing.
     Leave,
@@ -77,7 +78,7 @@ pub(crate) struct Choice {
 }
 
 impl Remedy {
-    /// Chooses.
+    /// Chooses the remedy.
     pub(crate) fn choose(situation: &Situation) -> Choice {
         let Situation { home, there, .. } = situation;
         let staying = staying(situation.ran, situation.distance, situation.part);
@@ -114,7 +115,7 @@ impl NodeUse {
         self.used + uses <= self.capacity * (1000 + TOLERANCE) / 1000
     }
 
-    /// Whether it is no fuller than another node if a process that uses this much comes from there.
+    /// Whether this node is no fuller than another node after a process that uses this much has moved here from that node.
     fn is_no_fuller_with(&self, uses: u64, other: &NodeUse) -> bool {
         let all = |node_use: &NodeUse| u128::from(node_use.load.max(node_use.used));
         let with = all(self) + u128::from(uses);
@@ -169,7 +170,7 @@ impl fmt::Display for Choice {
 mod tests {
     use super::*;
 
-    /// Four CPUs each; all of a process of one CPU is on node 1, and it has run for ten seconds.
+    /// Two nodes of four CPUs each; all memory of a process of one CPU is on node 1, and the process has run for ten seconds.
     fn situation() -> Situation {
         let node_use = |node| NodeUse { node, used: 1000, capacity: 4000, load: 1000 };
         Situation {
@@ -209,7 +210,7 @@ mod tests {
         let both = Situation { home: full(both.home), there: full(both.there), ..both };
         let home = NodeUse { load: 7000, ..both.home };
         assert_eq!(chosen(&Situation { home, ..both }).0, Remedy::Go);
-        // It would make a crowd there, so its memory is moved.
+        // The process would make a crowd on that node, so its memory is moved.
         assert_eq!(chosen(&both).0, Remedy::MovePages);
     }
 
@@ -231,17 +232,17 @@ mod tests {
             why,
             "node 1 is full (4.0 of 4.0 CPUs are used, 1.0 at home); moving 64 MiB would take 64ms, and staying away would cost 5.0s"
         );
-        // Ten times as long, a hundred times the memory.
+        // It has run ten times as long, with a hundred times the memory.
         let large = Situation { bytes: 6400 << 20, ..crowded };
         assert_eq!(chosen(&large).0, Remedy::Leave);
         assert_eq!(
             chosen(&Situation { ran: Duration::from_mins(1), ..large }).0,
             Remedy::MovePages
         );
-        // A little of it, or a node that is near.
+        // Little of its memory is away, or the node is near.
         assert_eq!(chosen(&Situation { part: 10, bytes: 64 << 20, ..crowded }).0, Remedy::Leave);
         assert_eq!(chosen(&Situation { distance: 10, ..crowded }).0, Remedy::Leave);
-        // If moving is slow.
+        // Moving is slow.
         let slow = Duration::from_millis(100);
         let (remedy, why) = chosen(&Situation { for_mebibyte: slow, ..crowded });
         assert_eq!(remedy, Remedy::Leave);

@@ -1,9 +1,9 @@
 //! Samples on which nodes a process's memory is, and moves it.
 //!
 //! The kernel returns the node of single pages (`move_pages(2)` without nodes), so the cost depends on the number of pages that are
-//! sampled, not on the number that exist. The sample is of memory that the process may write: code and memory that it only reads is shared
-//! with other processes, and lies where the first of them touched it. If almost no pages are behind the addresses (reserves of language
-//! runtimes), and the process is small, all of its pages are counted.
+//! sampled, not on the number that exist. Only memory that the process may write is sampled: code and memory that it only reads are shared
+//! with other processes, and are on the node of the process that touched them first. If almost no addresses have pages (reserves of
+//! language runtimes), and the process is small, all of its pages are counted.
 
 use std::io;
 use std::ops::Range;
@@ -15,10 +15,10 @@ use nearq_processes::proc;
 /// Pages in one call, and the most calls.
 const SAMPLES: usize = 128;
 const ROUNDS: u64 = 8;
-/// The number of present pages that is enough for a result; fewer give none.
+/// The number of present pages that is enough for a result; with fewer there is no result.
 const ENOUGH: u64 = 64;
 const FEW: u64 = 16;
-/// If a sample finds too little, all memory is counted up to this size, which takes some 3 ms.
+/// If a sample finds too few pages, all pages are counted in a process of up to this size, which takes some 3 ms.
 const SMALL: u64 = 256 << 20;
 /// The most bytes that are read of a process's list of mappings: some 40,000 mappings.
 const LONGEST_MAPS: u64 = 4 << 20;
@@ -28,12 +28,12 @@ const LONGEST_MAPS: u64 = 4 << 20;
 pub(crate) struct Residency {
     /// Pages of the sample, or bytes, by the operating system's number of the node.
     pub(crate) nodes: Vec<(usize, u64)>,
-    /// All bytes that are its own or shared for writing.
+    /// All bytes that are private to it or shared for writing.
     pub(crate) bytes: u64,
 }
 
 impl Residency {
-    /// Samples a process. None if it is gone, belongs to the kernel, or has too few pages for a result. `seed` chooses the pages.
+    /// Samples a process. `None` if it is gone, belongs to the kernel, or has too few pages for a result. `seed` chooses the pages.
     pub(crate) fn of(process: u32, seed: u64) -> Option<Self> {
         let ranges = writable(&proc::read(format!("/proc/{process}/maps"), LONGEST_MAPS)?);
         let status = proc::read(format!("/proc/{process}/status"), proc::LONGEST_STATUS)?;
@@ -84,7 +84,7 @@ fn writable(text: &str) -> Vec<Range<u64>> {
     text.lines().filter_map(parse).filter(|range| !range.is_empty()).collect()
 }
 
-/// Bytes that a process has written or shares by writing, from the text of `/proc/PID/status`.
+/// Bytes that a process has written or shares for writing, from the text of `/proc/PID/status`.
 fn written(text: &str) -> u64 {
     let of = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -101,7 +101,7 @@ fn sample(ranges: &[Range<u64>], count: usize, page: u64, seed: u64) -> Vec<u64>
     let mut random = Random(seed);
     let mut addresses = Vec::with_capacity(count);
     let even = (count as u64 / 2).min(all);
-    // One of each part of equal length, at random within it.
+    // One page from each part of equal length, at a random place within the part.
     let mut wanted = (0..even).map(|part| {
         let (from, to) = (part * all / even, (part + 1) * all / even);
         from + random.below(to - from)
@@ -130,7 +130,7 @@ fn sample(ranges: &[Range<u64>], count: usize, page: u64, seed: u64) -> Vec<u64>
 struct Random(u64);
 
 impl Random {
-    /// One below a bound that is not zero.
+    /// A number below a bound that is not zero.
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -140,19 +140,19 @@ impl Random {
     }
 }
 
-/// The node of each page, or what is wrong with it, below zero.
+/// The node of each page, or its error as a negative number.
 fn page_nodes(process: u32, addresses: &[u64]) -> io::Result<Vec<i32>> {
     pages(process, addresses, None)
 }
 
 /// Moves pages if nodes are given, one for each page. Returns the node of each page afterwards, or its error.
 fn pages(process: u32, addresses: &[u64], to: Option<&[i32]>) -> io::Result<Vec<i32>> {
-    /// Pages that other processes also map stay.
+    /// Pages that other processes also map are not moved.
     const MPOL_MF_MOVE: i32 = 2;
     assert!(to.is_none_or(|to| to.len() == addresses.len()));
     let mut status = vec![-1_i32; addresses.len()];
-    // SAFETY: the kernel reads as many addresses as there are, and as many nodes if there are any, follows none of the addresses in this
-    // process, and writes as many words, which are there. A page that is moved is as it was.
+    // SAFETY: the kernel reads as many addresses as the slice has, and as many nodes if there are any, follows none of the addresses in
+    // this process, and writes as many words, for which there is space. The contents of a moved page do not change.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -183,15 +183,15 @@ pub(crate) fn for_mebibyte(from: u32, to: u32) -> Option<Duration> {
     let begun = Instant::now();
     bring(to)?;
     let took = begun.elapsed();
-    // It was there all the time.
+    // The page was there all the time.
     std::hint::black_box(&memory);
     Some(took)
 }
 
-/// Moves a process's pages from all nodes but one to that one. How many could not be moved.
+/// Moves a process's pages from all other nodes to one node. Returns how many could not be moved.
 ///
 /// # Errors
-/// The process is gone, or the node's memory may not be used by it.
+/// If the process is gone, or it may not use the node's memory.
 pub(crate) fn bring(process: u32, from: &[u32], to: u32) -> io::Result<u64> {
     const WORDS: usize = 16;
     let mut masks = [[0_u64; WORDS]; 2];
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::skipped::skipped;
 
-    /// What cannot be tested about a process's pages if the kernel has no nodes.
+    /// Says what cannot be tested about a process's pages if the kernel has no nodes.
     const WHAT: &str = "where pages are";
     const HOW: &str = "a kernel with CONFIG_NUMA and CONFIG_MIGRATION";
 

@@ -126,7 +126,7 @@ fn exists(processes: &Path, pid: u32) -> Result<(), Failure> {
     Err(Failure::input(format!("{pid}: there is no such process or thread")))
 }
 
-/// Why a home that was told cannot be taken back.
+/// Why a home that was told cannot be removed.
 fn not_forgotten(pid: u32, error: &libbpf_rs::Error) -> Failure {
     if error.kind() == libbpf_rs::ErrorKind::NotFound {
         return Failure::input(format!("{pid}: no home was told of it"));
@@ -159,17 +159,17 @@ impl Shared {
     /// Writes a number at a place in it, at once.
     fn store(&self, at: usize, value: u64) {
         assert!(at.is_multiple_of(8) && at + 8 <= SHARED);
-        // SAFETY: within the mapping and aligned, as is asserted; it lives as long as `self`, and all others read and write it as
-        // whole words too.
+        // SAFETY: the place is within the mapping and aligned, as is asserted; the mapping lives as long as `self`, and all other code
+        // reads and writes it as whole words too.
         let word = unsafe { AtomicU64::from_ptr(self.start.byte_add(at).cast()) };
-        // Relaxed: a number by itself; the kernel's part reads it when it needs it.
+        // Relaxed: no other memory depends on this number; the kernel's part reads it when it needs it.
         word.store(value, Ordering::Relaxed);
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, to which no reference is left. If it cannot be unmapped, that does no harm: the process ends.
+        // SAFETY: this is our own mapping, to which no reference is left. A failure to unmap it does no harm: the process ends.
         let _ = unsafe { munmap(self.start, self.length) };
     }
 }
@@ -237,7 +237,7 @@ mod tests {
     fn a_process_that_does_not_exist_is_refused() {
         let processes = Path::new("/proc");
         assert_eq!(exists(processes, std::process::id()), Ok(()));
-        // A thread that does not lead its process.
+        // This is a thread that does not lead its process.
         let of_thread = std::thread::spawn(move || {
             let number = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
             (number, exists(processes, number))

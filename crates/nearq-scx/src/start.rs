@@ -24,9 +24,9 @@ use crate::output::{self, Failure, print_notice};
 use crate::pins::{self, Lock, Tellers};
 use crate::{checks, decisions, state, weights};
 
-/// How often it checks whether the kernel has unloaded the scheduler.
+/// How often the thread checks whether the kernel has unloaded the scheduler.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// How often it checks CPUs and memory.
+/// How often the thread checks CPUs and memory.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The exit status of a command that cannot be started, as in shells.
 const NO_COMMAND: u8 = 127;
@@ -97,7 +97,7 @@ enum Event {
     Ended(ExitStatus),
 }
 
-/// How it ends.
+/// How `start` ends.
 enum End {
     /// By this signal.
     Signalled(&'static str),
@@ -114,7 +114,7 @@ enum Next {
     Again(String),
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let mut chosen = Weights::default();
     for assignment in &options.weights {
@@ -206,7 +206,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Loads the scheduler, and follows it until one of the ends.
+    /// Loads the scheduler, and follows it until `start` ends.
     fn load_and_follow(&mut self, chosen: Weights, tellers: &Tellers) -> Result<End, Failure> {
         let begun = Instant::now();
         let (mut machine, mut nq) = machine()?;
@@ -229,7 +229,7 @@ impl Session<'_> {
                     Next::Again(why) => why,
                 };
                 let begun = Instant::now();
-                // What was set in the meantime must last.
+                // Settings made in the meantime must last.
                 let weights = loaded.machine().weights;
                 match self::machine() {
                     Ok(now) => (machine, nq) = now,
@@ -315,7 +315,7 @@ impl Session<'_> {
             (Pid::from_raw(child.cast_signed()), Signal::from_named_raw(number))
             && signal != Signal::INT
         {
-            // It may have ended just now; its PID remains its own until it has been waited for.
+            // The command may have ended just now; its PID is not reused until it has been waited for.
             let _ = kill_process(pid, signal);
         }
         true

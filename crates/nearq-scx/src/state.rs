@@ -1,7 +1,7 @@
 //! What the scheduler has counted, in the form that users need: by node, with sums and rates.
 //!
-//! All of it is copied out of the kernel at once, while the scheduler goes on. So numbers that belong together may differ by what happened
-//! in a few microseconds.
+//! All numbers are copied out of the kernel at once, while the scheduler goes on. So numbers that belong together may differ by the events
+//! of a few microseconds.
 
 use nearq_scx_policy::layout::{COUNTED, CROSSED, EVENTS, Llc, NONE, Nq, UNIT};
 
@@ -25,18 +25,18 @@ pub(crate) struct NodeNow {
     pub(crate) id: u32,
     /// Its CPUs that are online, by number.
     pub(crate) cpus: Vec<usize>,
-    /// Tasks that are at home there; those of them that run or wait, on any node; those of them that wait elsewhere.
+    /// The number of tasks that are at home on the node; of these, how many run or wait, on any node; of these, how many wait elsewhere.
     pub(crate) homes: u32,
     pub(crate) wanting: u32,
     pub(crate) waiting_away: u32,
-    /// Tasks that run and that wait there, whatever their home.
+    /// The numbers of tasks that run and that wait on the node, whatever their home.
     pub(crate) running: u32,
     pub(crate) waiting: u32,
-    /// Those of the running ones whose home is elsewhere.
+    /// The number of running tasks whose home is elsewhere.
     pub(crate) guests: u32,
     /// Tasks that run or wait for each CPU, in thousandths, smoothed.
     pub(crate) load: u64,
-    /// CPU time on its CPUs, of tasks that are at home there and of others, in nanoseconds.
+    /// CPU time on its CPUs, of tasks that are at home on the node and of other tasks, in nanoseconds.
     pub(crate) home_ns: u64,
     pub(crate) away_ns: u64,
     pub(crate) counts: Counts,
@@ -49,7 +49,7 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// From the scheduler's state.
+    /// Makes it from the scheduler's state.
     pub(crate) fn of(nq: &Nq) -> Self {
         let known = (nq.nodes as usize).min(nq.node.len());
         let mut nodes: Vec<NodeNow> = (0..known)
@@ -103,7 +103,7 @@ impl Now {
         (sum(|node| node.home_ns), sum(|node| node.away_ns))
     }
 
-    /// What has been counted since an earlier state; values of the moment stay.
+    /// What has been counted since an earlier state; values that are not counts are those of this state.
     #[must_use]
     pub(crate) fn since(&self, before: &Now) -> Now {
         let mut since = self.clone();
@@ -150,7 +150,7 @@ pub(crate) fn list(cpus: &[usize]) -> String {
 
 const _: () = assert!(CROSSED + 1 == COUNTED, "one event has its name here");
 
-/// A made-up state for tests: two nodes of four CPUs on the numbers 0 and 2, where things have happened.
+/// A made-up state for tests: two nodes of four CPUs with the numbers 0 and 2, on which events have been counted.
 #[cfg(test)]
 pub(crate) fn made_up() -> Box<Nq> {
     use nearq_topology::Topology;
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(since.counts()[event("left")], 3);
         assert_eq!(since.counts()[event("crossed")], 0);
         assert_eq!((since.cpu_time(), since.nodes[0].homes), ((5, 0), 121));
-        // For another machine, or a scheduler that was loaded again, nothing is below zero.
+        // For another machine, or a scheduler that was loaded again, no difference is negative.
         assert_eq!(before.since(&Now::of(&nq)).counts()[event("left")], 0);
     }
 
@@ -228,7 +228,7 @@ mod tests {
             add(format!("{index}/type"), "Unified");
             add(format!("{index}/shared_cpu_list"), ["0-1", "2-3", "4", "6-7"][cpu / 2]);
         }
-        // Only its node can be read.
+        // Only the CPU's node can be read.
         add("cpu/cpu5/node1/cpulist".into(), "4,6-7");
         let files: Vec<(&str, &str)> =
             files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!((nq.llcs, caches(&nq)), (5, 4));
         assert_eq!(nq.cpu[5].node, 1);
         assert!((0..8).all(|cpu| (cpu == 5) == (nq.cpu[cpu].llc == nq.cpu[5].llc)));
-        // Once it is online it counts as a cache, until the machine is read again.
+        // Once the CPU is online, it counts as having a cache of its own until the machine is read again.
         nq.online[0] |= 1 << 5;
         assert_eq!(caches(&nq), 5);
         nq.online = Default::default();

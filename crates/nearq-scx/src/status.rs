@@ -15,7 +15,7 @@ use crate::{checks, decisions, tasks, weights};
 /// How many decisions about memory are shown.
 const DECISIONS: usize = 8;
 
-/// With more nodes than this, only the sums of counts are shown.
+/// The most nodes for which counts are shown by node; for more, only the sums are shown.
 const MOST_COLUMNS: usize = 8;
 
 const LEGEND: &str = "\
@@ -61,7 +61,7 @@ pub(crate) struct Options {
     tasks: Vec<u32>,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     is_there()?;
     let nq = pins::machine(&pins::open(pins::STATE, Access::Read)?)?;

@@ -21,7 +21,7 @@ pub(crate) struct Known {
 /// The threads of a process, or the one thread that has that number.
 ///
 /// # Errors
-/// No process or thread has that number, or the scheduler has none of its threads.
+/// If no process or thread has that number, or the scheduler has none of its threads.
 pub(crate) fn of(tasks: &MapHandle, pid: u32) -> Result<Vec<Known>, Failure> {
     let status = proc::read(format!("/proc/{pid}/status"), proc::LONGEST_STATUS)
         .ok_or_else(|| Failure::input(format!("{pid}: there is no such process or thread")))?;

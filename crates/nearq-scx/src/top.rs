@@ -1,7 +1,7 @@
 //! `nearq-scx top`: shows repeatedly what the scheduler did in the last second.
 //!
-//! On a terminal the table is drawn over the last one; elsewhere one follows the other. Keys are read without echo. The terminal's settings
-//! are restored however the command ends, except by a signal that cannot be caught.
+//! On a terminal each table is drawn over the last one; otherwise the tables follow one another. Keys are read without echo. The terminal's
+//! settings are restored however the command ends, except by a signal that cannot be caught.
 
 use std::io::{self, IsTerminal as _, Read};
 use std::os::fd::AsFd;
@@ -43,13 +43,13 @@ pub(crate) struct Options {
     times: Option<u64>,
 }
 
-/// What ends it.
+/// What ends the command.
 enum Event {
     Signal,
     Key(u8),
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     status::is_there()?;
     let state = pins::open(pins::STATE, Access::Read)?;
@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         if must_end(&receiver, at + Duration::from_secs(options.seconds)) {
             return Ok(());
         }
-        // Its maps can be read while we have them open, even if the scheduler is no longer loaded.
+        // The scheduler's maps can be read while we have them open, even if it is no longer loaded.
         status::is_there()?;
         let now = read_state(&state)?;
         let text = table(&now.since(&before), at.elapsed());
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Passes keys on until there are no more, or the receiver is gone.
+/// Passes keys on until the input ends or the receiver is gone.
 fn read_keys(mut keys: impl Read, sender: &Sender<Event>) {
     let mut key = [0];
     while keys.read_exact(&mut key).is_ok() && sender.send(Event::Key(key[0])).is_ok() {}
@@ -109,7 +109,7 @@ fn read_state(state: &MapHandle) -> Result<Now, Failure> {
     Ok(Now::of(&*pins::machine(state)?))
 }
 
-/// What happened in a period, by the second.
+/// The counts of a period, per second.
 fn table(since: &Now, elapsed: Duration) -> String {
     let mut since = since.clone();
     let rate = |count: u64| (count as f64 / elapsed.as_secs_f64()).round() as u64;
@@ -176,7 +176,7 @@ mod tests {
         assert!(text.contains("\ncrossed          0   0   0  "), "{text}");
     }
 
-    /// Whether it ends when that happens, and whether it returned before the end of the period; there are no other messages.
+    /// Whether the command ends on that message, and whether the wait returned before the end of the period; no other message is sent.
     fn ends(events: Vec<Event>, period: Duration) -> (bool, bool) {
         let (sender, receiver) = mpsc::channel();
         for event in events {
@@ -198,7 +198,7 @@ mod tests {
     fn other_keys_neither_end_top_nor_refresh_it_early() {
         let keys = || b"x\n\x1b[A ".map(Event::Key).into();
         assert_eq!(ends(keys(), Duration::from_millis(50)), (false, false));
-        // Nor does it end when no sender is left.
+        // It does not end either when no sender is left.
         let (sender, receiver) = mpsc::channel();
         drop(sender);
         let then = Instant::now() + Duration::from_millis(50);
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(received, b"aq");
         let (sender, receiver) = mpsc::channel();
         drop(receiver);
-        // Without a check it would go on for ever.
+        // Without a check the command would go on for ever.
         read_keys(io::repeat(b'x'), &sender);
     }
 

@@ -32,7 +32,7 @@ const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// All of them, in the order of the structure.
+/// All weights, in the order of the structure.
 #[rustfmt::skip]
 pub(crate) const ALL: [Weight; 12] = [
     weight("slice", "how long a task runs while no other task waits for the same CPUs", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.slice),
@@ -73,7 +73,7 @@ impl Weight {
         std::ptr::from_mut((self.field)(&mut all)).addr() - start
     }
 
-    /// As it is written on a command line.
+    /// The value as it is written on a command line.
     pub(crate) fn text(&self, value: u64) -> String {
         if self.unit != Unit::Time {
             return value.to_string();

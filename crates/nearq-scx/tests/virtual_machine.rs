@@ -39,7 +39,7 @@ fn homes_told_by_the_library_and_the_command_are_inherited() {
     assert_eq!(passed, 6, "{text}");
 }
 
-/// One boot out of three must be in time: if the host is busy, the guest's CPUs stand still for long.
+/// At least one boot in three must be in time: if the host is busy, the guest's CPUs may stand still for a long time.
 #[test]
 fn pages_and_tasks_meet_within_five_seconds() {
     let Some((script, programs)) = prepared() else { return };
@@ -62,7 +62,7 @@ fn pages_and_tasks_meet_within_five_seconds() {
     panic!("{}", outputs.join("\n"));
 }
 
-/// Half a minute on each shape of a machine; or for `NEARQ_STRESS_SECONDS`, on the shapes that `NEARQ_STRESS_SHAPES` names.
+/// Runs for half a minute on each shape of a machine, or for `NEARQ_STRESS_SECONDS` on the shapes that `NEARQ_STRESS_SHAPES` names.
 #[test]
 fn a_heavy_load_runs_on_machines_of_many_shapes() {
     let Some((script, programs)) = prepared() else { return };
@@ -97,7 +97,8 @@ fn a_heavy_load_runs_on_machines_of_many_shapes() {
     }
 }
 
-/// Repeatable to the byte: tests decisions, not speed. The tasks of an overloaded home use as much CPU time as without homes.
+/// The output is the same to the byte each time: it tests decisions, not speed. The tasks of an overloaded home use as much CPU time as
+/// without homes.
 #[test]
 fn no_cpu_is_idle_while_a_home_is_overloaded() {
     let Some((script, programs)) = prepared() else { return };
@@ -137,7 +138,8 @@ fn figure(text: &str, what: &str) -> f64 {
     number.trim().parse().expect("a number")
 }
 
-/// Boots a machine that runs a script of `tests/guest` with settings, and returns what it printed; nothing if QEMU does not start here.
+/// Boots a machine that runs a script of `tests/guest` with settings, and returns what it printed; `None` if QEMU does not start on this
+/// machine.
 fn boot(
     script: &Path,
     how: &[&str],
@@ -177,7 +179,7 @@ fn boot_with(
     Some(text)
 }
 
-/// The script that boots, and the folder with the programs; nothing if either is not available.
+/// The script that boots, and the folder with the programs; `None` if either is not available.
 fn prepared() -> Option<(PathBuf, &'static Path)> {
     static PROGRAMS: OnceLock<Option<PathBuf>> = OnceLock::new();
     let script = script()?;

@@ -11,10 +11,9 @@ const NOTE: usize = size_of::<*mut u8>();
 /// A global allocator that starts every object on a cache line and shares no line between two objects; objects of a
 /// page (4 KiB) or more start on a page and share none.
 ///
-/// The simulator takes lines and pages from real addresses. Which objects lie side by side depends on the allocator and
-/// its history, so the same program may cost a little more or less in another process. A binary that sets this allocator
-/// makes a run a function of machine, program and seed alone, if the ranges that it declares
-/// ([`Sim::read`](crate::Sim::read)) are inside of objects of a page or more:
+/// The simulator takes lines and pages from real addresses. Which objects lie side by side depends on the allocator and its history, so the
+/// same program may cost a little more or less in another process. In a binary that sets this allocator, a run is a function of machine,
+/// program and seed alone, if the ranges that the binary declares ([`Sim::read`](crate::Sim::read)) are inside objects of a page or more:
 ///
 /// ```
 /// #[global_allocator]
@@ -22,18 +21,17 @@ const NOTE: usize = size_of::<*mut u8>();
 /// # fn main() {}
 /// ```
 ///
-/// It also reports to the simulation when pages are returned, so that memory that is used again starts as new. Without
-/// it the simulation treats reused memory as what it was before.
+/// It also reports to the simulation when pages are returned, so that memory that is used again starts as new. Without the allocator, the
+/// simulation treats reused memory as if it had never been freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineAligned;
 
-/// How an object is placed. A function of the layout, so that freeing finds what allocating did.
+/// How an object is placed. It is a function of the layout, so that freeing finds the same placement as allocating.
 enum Placed {
-    /// As this layout: lines of its own.
+    /// In a block of this layout: the object has its own lines.
     Lines(Layout),
-    /// Inside of a block of this layout, which leaves space for aligning the object itself: pages of its own. If the
-    /// system were asked for the alignment instead, it would write to all of a zeroed object, which may be much larger
-    /// than the part that is ever used.
+    /// Inside a block of this layout, which leaves space for aligning the object itself: the object has its own pages. If the system were
+    /// asked for the alignment instead, it would write to all of a zeroed object, which may be much larger than the part that is ever used.
     Pages(Layout),
 }
 
@@ -82,9 +80,9 @@ impl LineAligned {
     }
 }
 
-// SAFETY: all memory comes from and goes back to `System`, each time with the layout that `placed` makes of the
-// caller's. The object lies inside of it, as large and aligned as the caller wants it, and nothing writes to the note
-// in front of an object of pages. Nothing here unwinds or allocates: what a simulation learns here only makes it forget.
+// SAFETY: all memory comes from and goes back to `System`, each time with the layout that `placed` makes of the caller's. The object is
+// inside that memory, as large and aligned as the caller wants it, and nothing writes to the note in front of an object of pages. This code
+// does not unwind or allocate: the calls to a simulation only make it forget.
 unsafe impl GlobalAlloc for LineAligned {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match Self::placed(layout) {

@@ -1,8 +1,8 @@
 //! Atomics that cost what the machine makes them cost.
 //!
-//! The value itself is a real atomic, so one that reaches another real thread by mistake is at worst slow or
-//! stale. Orderings have no influence here: simulated threads see each other's accesses in one order. Missing
-//! orderings are the model checker's business. Outside of a simulation the access happens and costs nothing.
+//! The value itself is a real atomic, so a value that is shared with another real thread by mistake is at worst slow or stale. Orderings
+//! have no influence here: simulated threads see each other's accesses in one order. Missing orderings are left to the model checker.
+//! Outside a simulation the access happens and costs nothing.
 
 #![allow(clippy::disallowed_types, reason = "the values behind the simulated atomics")]
 

@@ -1,11 +1,10 @@
 //! The way from a simulated thread to its machine, and the switching of coroutines.
 //!
-//! Platform calls have no handle, so the machine is found through a thread-local pointer of the operating system's
-//! thread. It is set exactly while a simulated thread's code runs. A simulated thread gives up control in
-//! [`Shared::suspend`] and nowhere else, never while the state is borrowed, and **never while a panic unwinds**:
-//! the count of panics belongs to the operating system's thread, and another simulated thread would find it
-//! raised. A thread that unwinds therefore goes on although its CPU is not the earliest; if it must block, the
-//! simulation cannot go on and the process is aborted with a message.
+//! Platform calls have no handle, so the machine is found through a thread-local pointer of the operating system's thread. It is set
+//! exactly while a simulated thread's code runs. A simulated thread gives up control in [`Shared::suspend`] and nowhere else, never while
+//! the state is borrowed, and **never while a panic unwinds**: the count of panics belongs to the operating system's thread, and another
+//! simulated thread would see it increased. A thread that unwinds therefore goes on although its CPU is not the earliest; if it must block,
+//! the simulation cannot go on and the process is aborted with a message.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -35,7 +34,7 @@ thread_local! {
     static CURRENT: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
 }
 
-/// While it lives, the code that runs is a simulated thread's.
+/// While this value lives, the code that runs belongs to a simulated thread.
 struct Entered;
 
 impl Entered {
@@ -54,23 +53,23 @@ impl Drop for Entered {
 /// A simulated machine, and the coroutines of its threads.
 pub(crate) struct Shared {
     pub(crate) world: RefCell<World>,
-    /// By slot; none while it runs. Never dropped with coroutines inside: see [`Shared::abandon`].
+    /// The coroutines by slot; `None` while the thread runs. Never dropped with coroutines inside: see [`Shared::abandon`].
     fibers: RefCell<Vec<Option<ManuallyDrop<Fiber>>>>,
     spare: RefCell<Vec<DefaultStack>>,
     /// The attempts that threads make while they wait.
     pub(crate) retries: Retries,
-    /// The causes that were warned of.
+    /// The causes for which a warning was given.
     pub(crate) said: Said,
-    /// The words on which threads that wait for work sleep.
+    /// The words on which threads sleep while they wait for work.
     pub(crate) waiting_for_work: RefCell<Vec<usize>>,
 }
 
 /// The machine on which the caller is a simulated thread, if it is one.
 #[inline]
 pub(crate) fn current<'a>() -> Option<&'a Shared> {
-    // SAFETY: the pointer is not null only while `Shared::resume` runs a coroutine, which borrows the machine for
-    // that long. A coroutine that is suspended keeps such a reference on its stack; it is resumed only by the
-    // same machine, so the reference is used only while that exists. All on one thread: the pointer is its own.
+    // SAFETY: the pointer is not null only while `Shared::resume` runs a coroutine, which borrows the machine for that long. A coroutine
+    // that is suspended keeps such a reference on its stack; it is resumed only by the same machine, so the reference is used only while
+    // that exists. All of this is on one thread, to which the pointer belongs.
     unsafe { CURRENT.get().as_ref() }
 }
 
@@ -98,7 +97,7 @@ impl Shared {
 
     // ---- for the event loop ----------------------------------------------------------------------------
 
-    /// Makes the coroutine of the thread in `slot`. Nothing of it runs yet.
+    /// Makes the coroutine of the thread in `slot`, which does not run yet.
     pub(crate) fn add_fiber(
         &self,
         slot: usize,
@@ -133,7 +132,7 @@ impl Shared {
         self.world.borrow_mut().me_mut().yielder = yielder;
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main));
         call_end_callback();
-        // Other threads see its end, so it must come in order.
+        // Other threads see the thread's end, so it must happen in order.
         self.sync();
         if let Err(payload) = caught {
             let message = payload
@@ -179,10 +178,9 @@ impl Shared {
 
     /// Leaves the threads that have not ended as they are, for good: their stacks are neither unwound nor freed.
     ///
-    /// That is what the end of a process does to its threads. Unwinding them would not be reliable: a destructor may
-    /// wait for a thread that is gone, and a worker may catch the unwinding and go on. Freeing the stacks would
-    /// leave pointers into them in structures that live on. So the memory of unfinished threads leaks, stacks and
-    /// what they own; a program that ends its threads leaks nothing.
+    /// That is what the end of a process does to its threads. Unwinding them would not be reliable: a destructor may wait for a thread that
+    /// is gone, and a worker may catch the unwinding and go on. Freeing the stacks would leave dangling pointers in structures that still
+    /// exist. So the memory of unfinished threads leaks, stacks and what they own; a program that ends its threads leaks nothing.
     pub(crate) fn abandon(self) -> World {
         // `ManuallyDrop`: the coroutines in the table are not dropped with it.
         drop(self.fibers);
@@ -227,8 +225,8 @@ impl Shared {
         self.sync();
     }
 
-    /// Puts the caller to sleep: `asleep` takes it off its CPU, and says whether it did. Returns when something has made
-    /// it ready.
+    /// Puts the caller to sleep: `asleep` takes the caller off its CPU, and returns whether it did. Returns when another thread or an event
+    /// has made the caller ready.
     pub(crate) fn block(&self, asleep: impl FnOnce(&mut World) -> bool) {
         if std::thread::panicking() {
             eprintln!(
@@ -243,9 +241,8 @@ impl Shared {
         }
     }
 
-    /// Works on the CPU for that many units, at the core's speed or, unless `scaled`, by the clock. Ends early only if
-    /// an address is given and the word there changes. Does nothing if `keep` says no when it is the caller's turn.
-    /// Returns what was done.
+    /// Works on the CPU for that many units: at the core's speed if `scaled`, otherwise by the clock. Ends early only if an address is
+    /// given and the word there changes. Does nothing if `keep` returns false when it is the caller's turn. Returns what was done.
     pub(crate) fn work(
         &self,
         units: u64,
@@ -263,7 +260,7 @@ impl Shared {
         let rate = if scaled { at.rate } else { FULL_RATE };
         let start = at.clock;
         let end = start.saturating_add(units.div_ceil(rate));
-        // Nothing can interrupt work that is over before any other thread goes on.
+        // Work that ends before any other thread goes on cannot be interrupted.
         let alone = end < at.leave_at && end <= world.time_limit && world.events.is_first(end, cpu);
         if alone || std::thread::panicking() {
             world.cpus[cpu].clock = end;
@@ -292,8 +289,8 @@ impl Shared {
     /// Gives up control. The caller has recorded in the state when it goes on, and does not have the state borrowed.
     fn suspend(&self) {
         let yielder = self.world.borrow().me_yielder();
-        // SAFETY: the pointer was set by this very coroutine when it started; the yielder lives at the root of
-        // its stack until it ends, and only its own thread uses it.
+        // SAFETY: the pointer was set by this very coroutine when it started; the yielder lives at the root of the coroutine's stack until
+        // the coroutine ends, and only its own thread uses it.
         unsafe { (*yielder).suspend(()) };
     }
 }

@@ -41,7 +41,7 @@ macro_rules! costs {
             }
         }
 
-        /// The costs that a file gives: each once, and no others.
+        /// The costs that a file gives: each at most once, and no unknown ones.
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct Given {
@@ -49,7 +49,7 @@ macro_rules! costs {
         }
 
         impl Given {
-            /// Those that the file has, in the order of [`Costs::NAMES`].
+            /// The costs that the file has, in the order of [`Costs::NAMES`].
             pub(crate) fn each(self) -> impl Iterator<Item = (&'static str, Value)> {
                 let all = [$((stringify!($name), self.$name)),*].into_iter();
                 all.filter_map(|(name, given)| Some((name, given?)))
@@ -72,7 +72,8 @@ costs! {
     other_llc = 100,
     /// Getting a line from another node of the same package.
     same_package = 150,
-    /// Getting a line from the nearest node of another package; farther ones in proportion to the firmware's distances.
+    /// Getting a line from the nearest node of another package; from farther nodes the cost grows in proportion to the firmware's
+    /// distances.
     other_package = 200,
     /// A memory fence.
     fence = 10,
@@ -90,7 +91,7 @@ costs! {
     memory = 100,
     /// Latency of a read from the memory of another node of the same package.
     memory_same_package = 150,
-    /// Latency of a read from the memory of the nearest node of another package; farther ones in proportion.
+    /// Latency of a read from the memory of the nearest node of another package; for farther nodes it grows in proportion.
     memory_other_package = 200,
     /// Bytes a microsecond between a last-level cache and everything beyond it.
     llc_bandwidth = 50_000,

@@ -1,4 +1,4 @@
-//! A simulated CPU: its clock, the thread on it, and how fast that one works.
+//! A simulated CPU: its clock, the thread on it, and how fast that thread works.
 
 use crate::hardware::FULL_CAPACITY;
 
@@ -8,24 +8,24 @@ pub(crate) const FULL_RATE: u64 = FULL_CAPACITY * 100;
 /// A simulated CPU.
 #[derive(Debug)]
 pub(crate) struct Cpu {
-    /// The time up to which it has run. While its thread is in a piece of work: the time when it goes on, if
-    /// nothing happens before.
+    /// The time up to which it has run. While its thread is in a piece of work: the time at which the thread goes on, if nothing happens
+    /// before.
     pub(crate) clock: u64,
     /// The slot of the thread on it; none while idle.
     pub(crate) current: Option<usize>,
     /// The number of the thread that was on it last.
     pub(crate) last: u64,
-    /// It is not idle: it has a thread, or is on the way to or from one.
+    /// Whether it is busy: it has a thread, or is switching to or from one.
     pub(crate) busy: bool,
     /// When its thread's slice is over.
     pub(crate) slice_end: u64,
     /// When its thread must be checked: at the end of the slice, or of the CPU's share of the quota.
     pub(crate) leave_at: u64,
-    /// Its thread must leave it at the next opportunity.
+    /// Whether its thread must leave it at the next opportunity.
     pub(crate) reschedule: bool,
-    /// Since when its thread has been held back for threads with a higher priority, if it is.
+    /// The time since which its thread has been held back for threads with a higher priority, if it is held back.
     pub(crate) held_since: Option<u64>,
-    /// A fault takes its thread off it for this many nanoseconds, at the next opportunity.
+    /// For how many nanoseconds a fault takes its thread off it, at the next opportunity.
     pub(crate) stall: Option<u64>,
     /// While its thread is in a piece of work: the time up to which the work is accounted.
     pub(crate) since: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Cpu {
     pub(crate) rate: u64,
     /// What it may still use of the quota, in nanoseconds.
     pub(crate) budget: u64,
-    /// It runs nothing until the quota's next period.
+    /// Whether it runs nothing until the quota's next period.
     pub(crate) throttled: bool,
     /// How long it has run threads, in nanoseconds.
     pub(crate) ran: u64,

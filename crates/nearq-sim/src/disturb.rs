@@ -1,16 +1,15 @@
-//! What happens to threads between their steps and is neither their doing nor the scheduler's: a schedule's
-//! disturbances, and faults.
+//! What happens to threads between their steps that is caused neither by them nor by the scheduler: a schedule's disturbances, and faults.
 
 use crate::simulation::Schedule;
 use crate::world::World;
 
-/// Under [`Schedule::Random`]: a thread is disturbed at one in this many steps.
+/// Under [`Schedule::Random`]: a thread is disturbed at one step in this many.
 const DISTURB: u64 = 16;
 /// Under [`Schedule::Random`]: a disturbed thread stands still for less than this many nanoseconds.
 const STANDSTILL: u64 = 5_000;
 
 impl World {
-    /// Whether the running thread may now do something that others see. Otherwise it must give up control.
+    /// Whether the running thread may now do something that other threads see. Otherwise it must give up control.
     #[inline]
     pub(crate) fn may_go_on(&mut self) -> bool {
         if self.disturbed && self.disturb() {
@@ -24,7 +23,7 @@ impl World {
             && at.clock <= self.time_limit
     }
 
-    /// At a step of the running thread, before others see it. Returns whether it must give up control.
+    /// Called at a step of the running thread, before other threads see the step. Returns whether the thread must give up control.
     #[cold]
     fn disturb(&mut self) -> bool {
         if self.schedule == Schedule::Random && self.rng.one_in(DISTURB) {

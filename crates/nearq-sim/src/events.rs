@@ -1,9 +1,8 @@
-//! The events to come: CPUs that go on at some time, and timers. The earliest comes first; ties always have a defined
-//! order.
+//! The pending events: CPUs that go on at some time, and timers. The earliest comes first; events at the same time have a defined order.
 //!
-//! A CPU has at most one time, a timer at most one; giving another one replaces it. So no entry here is ever stale, and
-//! the size depends only on what is alive, however long a run takes. CPUs change their time at nearly every step and are
-//! kept in a winner tree, timers in a heap that knows where each is.
+//! A CPU has at most one time, and so has a timer; a new time replaces the old one. So no entry is ever stale, and the size depends only on
+//! the existing CPUs and timers, however long a run takes. CPUs change their time at nearly every step and are kept in a winner tree,
+//! timers in a heap that knows where each is.
 
 use crate::machine::MOST_CPUS;
 
@@ -18,7 +17,7 @@ pub(crate) enum Timer {
     CpuFault,
     /// A fault changes the limits.
     LimitsFault,
-    /// The deadline of the thread in this slot: of its wait, or of its standstill.
+    /// The deadline of the thread in this slot: the end of its wait, or of its standstill.
     Deadline { slot: usize },
 }
 
@@ -55,7 +54,7 @@ pub(crate) enum What {
     Cpu(usize),
 }
 
-/// All events to come. At the same time, timers come first, in the order in which they were set; then CPUs by number.
+/// All pending events. Among events at the same time, timers come first, in the order in which they were set; then CPUs by number.
 #[derive(Debug)]
 pub(crate) struct Events {
     cpus: Winners,
@@ -63,7 +62,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// For CPUs numbered below `numbers`.
+    /// No events, for CPUs numbered below `numbers`.
     pub(crate) fn new(numbers: usize) -> Self {
         Events { cpus: Winners::new(numbers), timers: Timers::default() }
     }
@@ -109,13 +108,13 @@ impl Events {
         }
     }
 
-    /// Whether a CPU at `time`, which is not in here, comes before everything that is.
+    /// Whether a CPU at `time`, which is not among the events, comes before all of them.
     #[inline]
     pub(crate) fn is_first(&self, time: u64, cpu: usize) -> bool {
         time < self.timers.first_time && Winners::key(time, cpu) <= self.cpus.first()
     }
 
-    /// Whether no CPU and no thread has an event to come: timers of the machine alone do not make any thread run.
+    /// Whether no CPU and no thread has a pending event: timers of the machine alone do not make any thread run.
     pub(crate) fn no_thread_will_run(&self) -> bool {
         self.cpus.first() == NEVER && self.timers.deadlines == 0
     }
@@ -128,18 +127,18 @@ impl Events {
     }
 }
 
-/// A time that does not come.
+/// A time that is never reached.
 const NEVER: u64 = u64::MAX;
 
 /// Bits of a CPU's number in a key.
 const CPU_BITS: u32 = MOST_CPUS.ilog2();
 const _: () = assert!(MOST_CPUS.is_power_of_two());
 
-/// The last time that a CPU can be given, 52 days: later ones count as this.
+/// The latest time that a CPU can be given, 52 days: later times count as this one.
 pub(crate) const LAST: u64 = (1 << (u64::BITS - CPU_BITS)) - 2;
 
-/// A tree in which each place has the earlier of the two keys below. A key is a time, then a CPU's number: so the lower
-/// number comes first if times are equal, and a change is a series of minima, without a branch.
+/// A tree in which each place has the earlier of the two keys below. A key is a time followed by a CPU's number: so the lower number comes
+/// first if times are equal, and a change is a series of minima, without a branch.
 #[derive(Debug)]
 struct Winners {
     /// Place 1 is the root; the places below `at` are `2 * at` and `2 * at + 1`; the last row holds the CPUs.
@@ -156,7 +155,7 @@ impl Winners {
         time.min(LAST) << CPU_BITS | cpu as u64
     }
 
-    /// The key of the first.
+    /// The key of the first CPU.
     #[inline]
     fn first(&self) -> u64 {
         self.keys[1]
@@ -233,7 +232,7 @@ impl Timers {
         self.deadlines -= usize::from(id >= OWN_TIMERS);
         self.heap.swap_remove(place);
         if place < self.heap.len() {
-            // The last one took its place: that one belongs farther down, or farther up.
+            // The last timer took its place, and belongs farther down or farther up.
             self.sink(place);
             self.rise(place);
         }
@@ -306,7 +305,7 @@ mod tests {
         assert_eq!((events.pop(), events.len()), (None, 0));
     }
 
-    /// Compared with a plain list, over many random changes.
+    /// The events are compared with a plain list, over many random changes.
     #[test]
     fn the_earliest_event_is_always_first() {
         let mut rng = Rng::new(4);

@@ -1,4 +1,4 @@
-//! What goes wrong on a simulated machine, and how often. Which faults come, and when, is a function of the seed.
+//! What goes wrong on a simulated machine, and how often. Which faults happen, and when, is a function of the seed.
 
 use std::time::Duration;
 
@@ -9,24 +9,25 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Faults {
-    /// Creating a thread is refused, one in this many times.
+    /// One creation of a thread in this many is refused.
     pub spawn_refused_one_in: u64,
-    /// A wait on a word returns although no thread woke it, one in this many waits.
+    /// One wait on a word in this many returns although no thread woke it.
     pub spurious_wake_one_in: u64,
-    /// A deadline is noticed late, one in this many, by up to `late_timer`.
+    /// One deadline in this many is noticed late, by up to `late_timer`.
     pub late_timer_one_in: u64,
-    /// How late at most.
+    /// The longest delay.
     pub late_timer: Duration,
-    /// A thread that makes a platform call is preempted for up to `preemption`, one in this many calls, even while it
-    /// holds a lock. Its CPU runs others meanwhile.
+    /// In one platform call in this many, the calling thread is preempted for up to `preemption`, even while it holds a lock. Its CPU runs
+    /// other threads in the meantime.
     pub preempted_one_in: u64,
-    /// How long at most.
+    /// The longest preemption.
     pub preemption: Duration,
-    /// A CPU goes offline, and comes back after about as long.
+    /// How often a CPU goes offline; it comes back after about the same time.
     pub offline_every: Duration,
-    /// The mask or the quota of the process shrinks, or grows again.
+    /// How often the mask or the quota of the process shrinks, or grows again.
     pub limits_every: Duration,
-    /// The system does not say what threads do. Not in [`ALL`](Self::ALL): it is not an event, and changes what a program may expect.
+    /// Whether the system does not report what threads do. Not set in [`ALL`](Self::ALL): it is not an event, and it changes what a program
+    /// may expect.
     pub states_hidden: bool,
 }
 

@@ -20,9 +20,9 @@ struct CpuLocation {
 pub(crate) struct Hardware {
     topology: Topology,
     locations: Vec<CpuLocation>,
-    /// For each CPU the others of its core.
+    /// The other CPUs of each CPU's core.
     siblings: Vec<Vec<u32>>,
-    /// For each CPU its share of the fastest one's speed, of 1024.
+    /// Each CPU's share of the fastest CPU's speed, of 1024.
     capacities: Vec<u64>,
     /// Nanoseconds that a line takes from node to node, row by row.
     between_nodes: Vec<u64>,
@@ -117,14 +117,13 @@ impl Hardware {
     }
 }
 
-/// Index of the node that a CPU of unknown node is counted in, because it needs one: the first that has CPUs.
+/// Index of the node that stands for the unknown node of a CPU, because every CPU needs one: the first node that has CPUs.
 pub(crate) fn node_of_unknown(topology: &Topology) -> usize {
     topology.nodes().iter().position(|node| !node.cpus.is_empty()).unwrap_or(0)
 }
 
-/// A cost for each pair of nodes, row by row: `same_node` on one node, `same_package` between nodes of one package,
-/// `other_package` between a package and the nearest node of another, farther ones in proportion to the firmware's
-/// distances.
+/// A cost for each pair of nodes, row by row: `same_node` on one node, `same_package` between nodes of one package, `other_package` between
+/// a package and the nearest node of another; to farther nodes in proportion to the firmware's distances.
 pub(crate) fn by_node(
     topology: &Topology,
     same_node: u64,

@@ -22,7 +22,7 @@ impl World {
         self.restrict_all(now);
     }
 
-    /// A CPU comes online or goes offline. It must be one of the machine, and not the last one that is online.
+    /// A CPU comes online or goes offline. It must be a CPU of the machine, and not the last one that is online.
     pub(crate) fn set_online(&mut self, cpu: usize, online: bool, now: u64) {
         if self.online.contains(cpu) == online {
             return;
@@ -59,7 +59,7 @@ impl World {
     /// Recomputes which CPUs may be used, and moves all threads there.
     fn restrict_all(&mut self, now: u64) {
         let allowed = self.limits.effective().intersection(&self.online);
-        // As in the kernel: a cpuset whose CPUs are all gone uses its parent's.
+        // As in the kernel, a cpuset whose CPUs are all gone uses its parent's CPUs.
         self.usable = if allowed.is_empty() { self.online.clone() } else { allowed };
         for slot in self.threads.slots() {
             self.restrict(slot, now);
@@ -67,7 +67,7 @@ impl World {
         self.carry_out_orders(now);
     }
 
-    /// The limits as they are seen: with the CPUs that are online.
+    /// The limits as the program sees them: with the CPUs that are online.
     pub(crate) fn visible_limits(&self) -> Limits {
         let mut limits = self.limits.clone();
         limits.online = if limits.online.is_empty() {

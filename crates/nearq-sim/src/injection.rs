@@ -16,7 +16,7 @@ use crate::world::World;
 
 /// Makes the faults' seed differ from the machine's.
 const SEED: u64 = 0xFA17;
-/// A thread that wakes up for no reason sleeps for less than this many nanoseconds before.
+/// A thread that wakes up for no reason sleeps before that for less than this many nanoseconds.
 const SPURIOUS_WITHIN: u64 = 1_000_000;
 
 /// What goes wrong, and what has gone wrong.
@@ -25,7 +25,7 @@ pub(crate) struct Injection {
     faults: Faults,
     rng: Rng,
     pub(crate) counts: FaultCounts,
-    /// The CPU that is offline by a fault.
+    /// The CPU that is offline because of a fault.
     offline: Option<usize>,
     /// The limits as the program wants them, while a fault has shrunk them.
     original: Option<Limits>,
@@ -42,7 +42,7 @@ impl Injection {
         self.faults.states_hidden
     }
 
-    /// Takes a chance.
+    /// Decides by chance whether something happens.
     fn hits(&mut self, one_in: u64) -> bool {
         one_in > 0 && self.rng.one_in(one_in)
     }
@@ -52,7 +52,7 @@ impl Injection {
         self.rng.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX).saturating_add(1))
     }
 
-    /// A time whose mean is `mean`; none if that is zero.
+    /// A time whose mean is `mean`; `None` if the mean is zero.
     fn about(&mut self, mean: Duration) -> Option<u64> {
         let mean = u64::try_from(mean.as_nanos()).unwrap_or(u64::MAX / 2).min(u64::MAX / 4);
         (mean > 0).then(|| mean / 2 + self.rng.below(mean))
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// The program has set limits: these are the ones to which faults return.
+    /// The program has set limits: faults return to these limits.
     pub(crate) fn forget_shrunk_limits(&mut self) {
         self.injection.original = None;
     }
@@ -113,7 +113,7 @@ impl World {
         refused
     }
 
-    /// When a wait that would sleep now returns for no reason, if it does: perhaps at once.
+    /// The time at which a wait that would sleep now returns for no reason, if it does: this may be at once.
     pub(crate) fn wakes_for_no_reason(&mut self, now: u64) -> Option<u64> {
         if !self.injection.hits(self.injection.faults.spurious_wake_one_in) {
             return None;
@@ -148,7 +148,7 @@ impl World {
         Some(self.injection.up_to(self.injection.faults.preemption).max(1))
     }
 
-    /// Takes a CPU's thread off it for that long. The CPU has gone on when this returns.
+    /// Takes a CPU's thread off it for that long. The CPU runs on when this returns.
     pub(crate) fn stand_still(&mut self, cpu: usize, nanoseconds: u64) {
         let slot = self.cpus[cpu].current.expect("only a CPU with a thread has a time");
         let now = self.cpus[cpu].clock;

@@ -1,4 +1,4 @@
-//! What the locks of a program share: kept by the machine, and freed with it.
+//! What the locks of a program share: the machine keeps it, and frees it when the machine is dropped.
 
 use nearq_platform::LockPlatform;
 
@@ -18,7 +18,7 @@ impl Kept {
         Kept { pointer, end }
     }
 
-    /// Null if nothing is kept.
+    /// Null if the program has given no pointer.
     pub(crate) fn pointer(&self) -> *const () {
         self.pointer
     }
@@ -34,8 +34,8 @@ impl Default for Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // SAFETY: made for `end` (`LockPlatform::share`). Either it was not published, or the run is over and its threads
-            // never go on.
+            // SAFETY: the pointer was made for `end` (`LockPlatform::share`). Either it was not published, or the run is over and its
+            // threads never go on.
             unsafe { (self.end)(self.pointer) };
         }
     }

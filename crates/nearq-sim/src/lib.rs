@@ -1,14 +1,13 @@
 //! A simulated machine: a [`Platform`](nearq_platform::Platform) with virtual time and as many CPUs as wanted.
 //!
-//! Code that is written against the platform runs here unchanged: its threads are coroutines on one real thread,
-//! its clock is virtual, its atomics cost what it takes to move the cache line between the CPUs that touch it, and
-//! a simulated kernel decides where each thread runs. A run is a function of the machine, the program and the seed:
-//! the same three give the same trace, line by line. [`Simulation`] sets a machine up and runs a program; [`Outcome`]
-//! describes the result, deadlocks and panics included.
+//! Code that is written against the platform runs here unchanged: its threads are coroutines on one real thread, its clock is virtual, its
+//! atomics cost the time of moving the cache line between the CPUs that touch it, and a simulated kernel decides where each thread runs. A
+//! run is a function of the machine, the program and the seed: the same three give the same trace, line by line. [`Simulation`] sets a
+//! machine up and runs a program; [`Outcome`] describes the result, deadlocks and panics included.
 //!
 //! # Rules for the program
-//! - It blocks and spins through the platform alone. A loop without any platform call stops the machine, because
-//!   virtual time stands still in it. Work is declared: [`compute`].
+//! - It blocks and spins only through the platform. A loop without any platform call stops the machine, because virtual time stands still
+//!   during the loop. Work is declared: [`compute`].
 //! - It is switched only inside platform calls, so plain memory needs no care beyond what real threads need.
 //! - A destructor that runs while a panic unwinds must not wait: the process is aborted if it does.
 //! - `std::thread_local!` is shared by all simulated threads; the platform has a slot for each.
@@ -24,15 +23,14 @@
 //! Nodes do not fill up, and huge pages, prefetching across pages and the replacement of single lines are not simulated.
 //!
 //! # Processes
-//! [`Sim::fork`] starts a process and [`Sim::exec`] gives it another program; [`Sim::process`] reports its threads and
-//! where its pages live. Processes share all memory: they are what a scheduler sees of them, not a protection boundary.
-//! [`Sim::cpu_statistics`] and [`Sim::thread_statistics`] say which threads ran and which waited, for code that
-//! supervises others.
+//! [`Sim::fork`] starts a process and [`Sim::exec`] gives it another program; [`Sim::process`] reports its threads and where its pages
+//! live. Processes share all memory: they exist for the scheduler, and are no protection boundary. [`Sim::cpu_statistics`] and
+//! [`Sim::thread_statistics`] say which threads ran and which waited, for code that supervises others.
 //!
 //! # CPUs and the kernel
-//! Declared work takes longer on a slow CPU, and while another CPU of the core is busy. [`Fair`] distributes CPU time as
-//! Linux does, so that work waits and finds idle CPUs as it does there; another [`Scheduler`] can be tried in its place.
-//! CPU quotas are enforced, CPUs go offline and come back ([`Sim::set_online`], [`Sim::set_limits`]).
+//! Declared work takes longer on a slow CPU, and while another CPU of the core is busy. [`Fair`] distributes CPU time as Linux does, so
+//! that work waits and finds idle CPUs as it does on Linux; another [`Scheduler`] can be tried in its place. CPU quotas are enforced, CPUs
+//! go offline and come back ([`Sim::set_online`], [`Sim::set_limits`]).
 //!
 //! # Looking for bugs
 //! [`Faults`] make the machine misbehave, and a [`Schedule`] can search for interleavings instead of being fair. A seed
@@ -42,7 +40,7 @@
 //! [`Fair`] lists what Linux's scheduler has and the simulated one does not. The single costs of platform calls are the
 //! same on fast and slow CPUs, and whether the other CPUs of a core are busy or not.
 //!
-//! It knows nothing about queues and locks.
+//! This crate contains nothing about queues and locks.
 
 mod alloc;
 mod atomic;

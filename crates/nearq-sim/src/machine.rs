@@ -46,7 +46,7 @@ impl Machine {
     /// The names of the machines that are built in.
     pub const NAMES: &'static [&'static str] = machines::NAMES;
 
-    /// A machine that is built in: its costs are those of the real one, from public measurements.
+    /// A machine that is built in: its costs are those of the real machine, from public measurements.
     pub fn named(name: &str) -> Option<Self> {
         machines::named(name)
     }
@@ -54,7 +54,7 @@ impl Machine {
     /// A machine of this shape with default costs by distance.
     ///
     /// # Errors
-    /// It has no CPU, or more than [`MOST_CPUS`].
+    /// If it has no CPU, or more than [`MOST_CPUS`].
     pub fn of(name: impl Into<String>, topology: Topology) -> Result<Self, MachineError> {
         let cpus = topology.possible().len();
         let numbers = topology.possible().last().map_or(0, |last| last + 1);
@@ -77,7 +77,7 @@ impl Machine {
     /// by distance.
     ///
     /// # Errors
-    /// It describes no machine, or one that is too large.
+    /// If it describes no machine, or a machine that is too large.
     pub fn described(text: &str) -> Result<Self, MachineError> {
         let text = text.trim();
         if let Some(machine) = Self::named(text) {
@@ -169,7 +169,7 @@ impl Machine {
 pub enum MachineError {
     /// No built-in machine, no file that can be read, and no description.
     Unknown {
-        /// What was given.
+        /// The text that was given.
         text: String,
         /// Why it is not a description either.
         source: TopologyError,

@@ -43,7 +43,7 @@ pub enum Activity {
     Waiting {
         /// The word's line, numbered by first touch; 0 if it is unknown.
         line: u64,
-        /// The word's place in the line, in bytes.
+        /// The word's offset in the line, in bytes.
         offset: usize,
         /// The value that it sleeps on.
         expected: u32,
@@ -66,7 +66,7 @@ pub struct Unfinished {
     pub thread: u64,
     /// Its name.
     pub name: String,
-    /// The CPU it was on, or was on last.
+    /// The CPU that it was on, or was on last.
     pub cpu: usize,
     /// What it was doing.
     pub activity: Activity,
@@ -139,7 +139,7 @@ pub struct Outcome<R> {
     pub switches: u64,
     /// How many events there were: CPUs that went on, deadlines, ticks.
     pub events: u64,
-    /// How often something went wrong that [`Faults`](crate::Faults) asked for.
+    /// How often each fault that [`Faults`](crate::Faults) requested happened.
     pub faults: FaultCounts,
 }
 
@@ -158,7 +158,7 @@ impl<R> Outcome<R> {
         }
     }
 
-    /// The end in words: why, when, which threads panicked, and what each one waited for.
+    /// The end in words: why and when, which threads panicked, and what each thread waited for.
     pub fn report(&self) -> String {
         let mut lines = vec![match self.ending {
             Ending::Returned => format!("the program ended at {} ns", self.end.as_nanos()),

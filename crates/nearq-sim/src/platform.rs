@@ -1,5 +1,5 @@
 //! The platform [`Sim`]: each call charges its cost, waits for its turn, and asks the machine. The calls of each of the platform's traits
-//! are in a file of their own; this one has what only a simulated machine can do, and what the files share.
+//! are in a file of their own; this file has the functions that only a simulated machine can offer, and the code that the files share.
 
 mod lock_platform;
 mod placement;
@@ -21,7 +21,7 @@ use crate::world::World;
 
 /// `EAGAIN`: no more threads can be started.
 const EAGAIN: i32 = 11;
-/// Why, as on Linux.
+/// The error number, as on Linux.
 const NO_ROOM: &str = "a limit on threads is reached: RLIMIT_NPROC (ulimit -u), pids.max of the control group, or kernel.threads-max";
 /// `ESRCH`: no such thread.
 const ESRCH: i32 = 3;
@@ -40,9 +40,8 @@ const LONGEST_PIECE: u64 = 3_600_000_000_000;
 pub struct Sim;
 
 impl Sim {
-    /// Does an amount of work for which the fastest CPU of the machine, with its core to itself, takes `duration`. A
-    /// slower CPU takes longer, and so does a CPU while another one of its core is busy. Other threads get their turn
-    /// meanwhile.
+    /// Does an amount of work for which the fastest CPU of the machine, with its core to itself, takes `duration`. A slower CPU takes
+    /// longer, and so does a CPU while another one of its core is busy. Other threads get their turn in the meantime.
     ///
     /// Only work is scaled this way; the costs of platform calls are the same on all CPUs.
     pub fn charge(duration: Duration) {
@@ -55,32 +54,30 @@ impl Sim {
         }
     }
 
-    /// How often control has passed to a simulated thread so far. Between two reads by a thread that sleeps in between, it
-    /// grows by what other threads did. On an idle machine it grows only by the sleeper's own return.
+    /// How often control has passed to a simulated thread so far. Between two reads by a thread that sleeps in between, it grows by the
+    /// times that control passed to other threads, and by one for the sleeper's own return. On an idle machine it grows only by the latter.
     pub fn switches() -> u64 {
         context::expect("Sim::switches").world.borrow().switches
     }
 
-    /// Reads these bytes: takes the time to get them to the caller's CPU from where they are.
+    /// Reads these bytes: takes the time to get them to the caller's CPU from their current place.
     ///
     /// The bytes themselves are not read; they need not hold anything.
     ///
-    /// The range is followed by page (4 KiB) and line: which caches hold it, how long they do so at their size, on which
-    /// node it lives, and what else uses the path there. What a read costs follows from that and from
-    /// [`Costs`](crate::Costs): `l2_stream` and `l3_stream` from the CPU's own caches; `memory_stream` from its node's
-    /// memory, and proportionally slower from other memory and other caches with their larger latency; the time of the
-    /// slowest of `llc_bandwidth`, `node_bandwidth` and `link_bandwidth` on the path, which all CPUs share, if that is
-    /// longer; and a `page_fault` for each page that has not been touched. The caller may be preempted meanwhile; a busy
-    /// sibling or a slow core does not lengthen it.
+    /// The range is followed by page (4 KiB) and line: which caches hold it, how long they do so at their size, on which node it lives, and
+    /// the other traffic on the path to that node. The cost of a read follows from that and from [`Costs`](crate::Costs): `l2_stream` and
+    /// `l3_stream` from the CPU's own caches; `memory_stream` from its node's memory, and proportionally slower from other memory and other
+    /// caches with their larger latency; the time of the slowest of `llc_bandwidth`, `node_bandwidth` and `link_bandwidth` on the path,
+    /// which all CPUs share, if that is longer; and a `page_fault` for each page that has not been touched. The caller may be preempted in
+    /// the meantime; a busy sibling or a slow core does not lengthen the read.
     ///
-    /// A range smaller than a page shares its page with what the allocator put beside it, as on a real machine.
+    /// A range smaller than a page shares its page with the objects that the allocator put beside it, as on a real machine.
     pub fn read(range: &[u8]) {
         let shared = context::expect("Sim::read");
         memory::stream(shared, range.as_ptr().addr(), range.len(), false);
     }
 
-    /// Writes these bytes: as [`read`](Self::read), and all other caches lose them. They go back to memory some time
-    /// after.
+    /// Writes these bytes: as [`read`](Self::read), and all other caches lose them. They go back to memory some time later.
     ///
     /// The bytes themselves are left as they are.
     pub fn write(range: &mut [u8]) {
@@ -90,11 +87,10 @@ impl Sim {
 
     /// Reads and writes at `accesses` random places of a range, each after the one before: `a[random()] += 1`.
     ///
-    /// An access takes the latency of the place where its line is: a cache of the caller's CPU, another cache, or the memory of its
-    /// page's node. The share of accesses to each place follows from how much of the range each cache holds, which is tracked for
-    /// the range as a whole and not by line. After Thiébaut and Stone, "Footprints in the Cache", ACM Transactions on Computer
-    /// Systems 5 (4), 1987, each line that comes in replaces one at random. The bytes count on the shared paths. Pages that have not
-    /// been touched are touched first.
+    /// An access takes the latency of the place where its line is: a cache of the caller's CPU, another cache, or the memory of its page's
+    /// node. The share of accesses to each place follows from how much of the range each cache holds, which is tracked for the range as a
+    /// whole and not by line. After Thiébaut and Stone, "Footprints in the Cache", ACM Transactions on Computer Systems 5 (4), 1987, each
+    /// line that comes in replaces a random line. The bytes count on the shared paths. Pages that have not been touched are touched first.
     ///
     /// A processor that executes out of order has several such accesses in flight at once, and is faster by some factor in
     /// all places: the ratios between places stay.
@@ -109,16 +105,15 @@ impl Sim {
 
     /// Reads that many bytes of a range in order, from where the last sweep ended, wrapping to the front at its end.
     ///
-    /// Costs what [`read`](Self::read) does, except that caches are followed as by [`scatter`](Self::scatter), for the
-    /// range as a whole. A range that is larger than a cache is never found in it: the bytes that come next are the ones that
-    /// left it longest ago.
+    /// Costs what [`read`](Self::read) does, except that caches are followed as by [`scatter`](Self::scatter), for the range as a whole. A
+    /// range that is larger than a cache is never found in it: the bytes that come next are always those that left the cache longest ago.
     pub fn sweep(range: &[u8], bytes: usize) {
         let shared = context::expect("Sim::sweep");
         let accesses = Accesses::InOrder { bytes: bytes as u64, write: false };
         memory::many(shared, range.as_ptr().addr(), range.len(), accesses);
     }
 
-    /// The same, and writes them.
+    /// As [`sweep`](Self::sweep), and writes the bytes.
     pub fn sweep_mut(range: &mut [u8], bytes: usize) {
         let shared = context::expect("Sim::sweep_mut");
         let accesses = Accesses::InOrder { bytes: bytes as u64, write: true };
@@ -128,7 +123,7 @@ impl Sim {
     /// Changes what the process may use of the machine, as an administrator does by writing to the cgroup.
     ///
     /// Affects [`Placement::machine`](nearq_platform::Placement::machine), and threads on CPUs that are not allowed any more leave them. A
-    /// CPU quota is enforced in periods of 100 ms: when it is used up, nothing runs until the next one.
+    /// CPU quota is enforced in periods of 100 ms: when it is used up, no thread runs until the next period.
     ///
     /// # Panics
     /// If no CPU of the machine is left.
@@ -146,15 +141,15 @@ impl Sim {
         world.set_limits(limits, now);
     }
 
-    /// Makes the scheduler treat `cpu` as a thread's previous CPU at its next wake-up: the search for an idle CPU starts
-    /// there, and the thread waits there if there is none. It is a hint, and moves nothing by itself.
+    /// Makes the scheduler treat `cpu` as a thread's previous CPU at its next wake-up: the search for an idle CPU starts at `cpu`, and the
+    /// thread waits for `cpu` if no CPU is idle. This is a hint, and moves no thread by itself.
     ///
-    /// This is internal to the kernel (`p->wake_cpu`), and no program on Linux can do it: it is for kernel policies that are
-    /// tried on the simulated machine. It costs nothing beyond the wake-up. A thread that does not sleep keeps the hint until
-    /// the next time it does; as in the kernel, the hint is lost when the thread continues on another CPU.
+    /// The field is internal to the kernel (`p->wake_cpu`), and no program on Linux can set it: this function is for kernel policies that
+    /// are tried on the simulated machine. It costs nothing beyond the wake-up. A thread that does not sleep keeps the hint until the next
+    /// time that it sleeps; as in the kernel, the hint is lost when the thread continues on another CPU.
     ///
     /// # Errors
-    /// The thread has ended, or the machine has no such CPU.
+    /// If the thread has ended, or the machine has no such CPU.
     pub fn set_wake_cpu(thread: Thread, cpu: usize) -> Result<(), OsError> {
         let shared = context::expect("Sim::set_wake_cpu");
         shared.sync();
@@ -172,11 +167,11 @@ impl Sim {
         Ok(())
     }
 
-    /// The CPU that the scheduler will treat as a thread's previous one at its next wake-up: the one that it is on or was on
-    /// last, unless [`set_wake_cpu`](Self::set_wake_cpu) set another.
+    /// The CPU that the scheduler will treat as a thread's previous CPU at its next wake-up: the CPU that the thread is on or was on last,
+    /// unless [`set_wake_cpu`](Self::set_wake_cpu) set another.
     ///
     /// # Errors
-    /// The thread has ended.
+    /// If the thread has ended.
     pub fn wake_cpu(thread: Thread) -> Result<usize, OsError> {
         let shared = context::expect("Sim::wake_cpu");
         shared.sync();
@@ -184,7 +179,7 @@ impl Sim {
         world.threads.find(thread).map(Entry::previous_cpu).ok_or_else(|| gone(thread))
     }
 
-    /// Begins these faults, in place of the previous ones. When each one comes still depends on the seed.
+    /// Begins these faults, in place of the previous ones. The time of each fault still depends on the seed.
     pub fn start_faults(faults: Faults) {
         let shared = system_call("Sim::start_faults");
         let mut world = shared.world.borrow_mut();
@@ -192,8 +187,8 @@ impl Sim {
         world.change_faults(faults, now);
     }
 
-    /// Ends all faults: nothing goes wrong from now on, CPUs that a fault took are online again, the limits are those
-    /// that the program set last, or started with. Timers that were set late before stay late.
+    /// Ends all faults: nothing goes wrong from now on, CPUs that a fault took are online again, and the limits are those that the program
+    /// set last, or else those that it started with. Timers that were set late before stay late.
     pub fn stop_faults() {
         let shared = system_call("Sim::stop_faults");
         let mut world = shared.world.borrow_mut();
@@ -206,7 +201,7 @@ impl Sim {
     /// Threads leave a CPU that goes offline. A thread that may run nowhere else may run on all CPUs from then on, as on Linux.
     ///
     /// # Errors
-    /// The machine has no such CPU, or it is the last one that is online.
+    /// If the machine has no such CPU, or the CPU is the last one that is online.
     pub fn set_online(cpu: usize, online: bool) -> Result<(), OsError> {
         let shared = system_call("Sim::set_online");
         let mut world = shared.world.borrow_mut();
@@ -223,7 +218,7 @@ impl Sim {
         let now = world.now();
         world.set_online(cpu, online, now);
         drop(world);
-        // If the caller itself must leave its CPU, it is elsewhere when this returns.
+        // If the caller itself must leave its CPU, it is on another CPU when this returns.
         shared.sync();
         Ok(())
     }
@@ -269,8 +264,8 @@ fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), OsError> {
     Ok(())
 }
 
-/// Spins on the word at `address` until `changed` returns true; each call of `changed` is a read that costs time, `same`
-/// one that does not. However long it takes, it is one event.
+/// Spins on the word at `address` until `changed` returns true; each call of `changed` is a read that costs time, and each call of `same`
+/// is a read that costs none. The spinning is one event, however long it takes.
 fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn() -> bool) -> bool {
     let shared = context::expect("LockPlatform::wait_until_changed");
     let mut left = {
@@ -286,7 +281,7 @@ fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn()
         if left == 0 || std::thread::panicking() {
             return false;
         }
-        // The word may have changed between the read and this moment: then the next read sees it.
+        // The word may have changed between the read and this moment: then the next read sees the change.
         let spent = shared.work(left * FULL_RATE, false, Some(address), &same);
         left -= spent / FULL_RATE;
     }
@@ -327,7 +322,7 @@ pub(crate) fn start(
             return Err(OsError::new(format!("start the thread {:?}", spec.name), EAGAIN, NO_ROOM));
         }
         let (me, cpu) = (world.me(), world.cpu);
-        // The class and the slice are inherited as well; a nice value of its own keeps the class.
+        // The class and the slice are inherited as well; if a nice value is given, the class is still inherited.
         let (mut nice, mut slice) = (spec.nice.unwrap_or(me.nice), me.slice);
         let mut idle = me.weight == costs::IDLE_WEIGHT;
         if let Some(wanted) = spec.scheduling {

@@ -7,7 +7,7 @@ use crate::world::World;
 
 /// A thread stands still for at most this many nanoseconds before a step.
 const HELD: u64 = 1_000_000;
-/// Change points are drawn below a power of two; its exponent is one of this many numbers, from the least on.
+/// Change points are drawn below a power of two; its exponent is one of this many consecutive numbers, beginning with the least.
 const LEAST_POWER: u64 = 7;
 const POWERS: u64 = 10;
 /// Makes the priorities' seed differ from the machine's.
@@ -43,7 +43,7 @@ impl Priorities {
             return None;
         }
         self.changes.pop();
-        // Each later one falls below the earlier ones; all are below those that were drawn.
+        // Each later priority falls below the earlier ones; all of them are below the drawn priorities.
         Some(self.changes.len() as u64)
     }
 }
@@ -57,12 +57,12 @@ impl World {
         }
     }
 
-    /// The running thread does a step. Returns whether it must give up control before it.
+    /// Called when the running thread does a step. Returns whether it must give up control before the step.
     pub(crate) fn step_by_priority(&mut self) -> bool {
         let Some(priorities) = &mut self.priorities else { return false };
         if let Some(priority) = priorities.step() {
             self.me_mut().priority = priority;
-            // Its CPU is now free for others.
+            // Its CPU is now free for other threads.
             self.cpus[self.cpu].reschedule = true;
             let now = self.now();
             self.release_highest(now);
@@ -86,7 +86,7 @@ impl World {
         (0..self.cpus.len()).filter_map(priority).max().map(|(_, cpu)| cpu)
     }
 
-    /// A thread has left its CPU or has a lower priority: the one that is now the highest is no longer held back.
+    /// Called when a thread has left its CPU or has a lower priority: the thread whose priority is now the highest is no longer held back.
     pub(crate) fn release_highest(&mut self, now: u64) {
         if self.priorities.is_none() {
             return;

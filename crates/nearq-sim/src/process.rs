@@ -1,9 +1,8 @@
 //! Processes: threads that belong together, started by `fork`, given another program by `exec`.
 //!
-//! A process of the simulation is what a scheduler and a memory manager see of one: an identity, a name, threads and
-//! pages. It is not a protection boundary. All processes are one program with one memory, so a child that reads what its
-//! parent wrote finds it where its parent's accesses put it; nothing is copied on fork. A page counts for the process
-//! that first touched it.
+//! A simulated process has only the properties that a scheduler and a memory manager see: an identity, a name, threads and pages. It is not
+//! a protection boundary. All processes are one program with one memory, so a child that reads its parent's data finds the data where the
+//! parent's accesses put it; no memory is copied on fork. A page counts for the process that first touched it.
 //!
 //! The first process is number 1. A process ends with its last thread; the run ends with the first function, whatever
 //! other processes do.
@@ -53,7 +52,7 @@ pub struct ProcessInfo {
 #[derive(Debug, Default)]
 struct Entry {
     name: String,
-    /// Slots of its threads, in the order in which they came.
+    /// Slots of its threads, in the order in which they joined.
     threads: Vec<usize>,
 }
 
@@ -99,13 +98,13 @@ impl World {
         self.begin_process(name, slot);
     }
 
-    /// The eldest thread of a process that has any.
+    /// The eldest thread of a process, if the process has threads.
     pub(crate) fn first_thread(&self, process: Process) -> Option<Thread> {
         let slot = *self.processes.entries.get(&process.id)?.threads.first()?;
         Some(Thread { slot, id: self.threads.at(slot).id })
     }
 
-    /// The thread in `slot` ends, and its process if it was the last.
+    /// The thread in `slot` ends, and so does its process if this was the last thread.
     pub(crate) fn leave_process(&mut self, slot: usize) {
         let id = self.threads.at(slot).process;
         let process = self.processes.at(id);
@@ -127,20 +126,20 @@ impl World {
 }
 
 impl Sim {
-    /// Starts a process: its first thread, named `name` as the process is, runs `main`, with the caller's affinity,
-    /// nice value, scheduling class and memory policy. Costs `fork`, and can be refused as [`Threads::spawn`](nearq_platform::Threads::spawn) can.
+    /// Starts a process: its first thread, which has the process's name `name`, runs `main` with the caller's affinity, nice value,
+    /// scheduling class and memory policy. Costs `fork`, and can be refused as [`Threads::spawn`](nearq_platform::Threads::spawn) can.
     ///
-    /// The process shares the caller's memory: what it changes is changed for all.
+    /// The process shares the caller's memory: all processes see what it changes.
     ///
     /// # Errors
-    /// The thread could not be created.
+    /// If the thread could not be created.
     pub fn fork(name: &str, main: impl FnOnce() + Send + 'static) -> Result<Process, OsError> {
         let shared = context::expect("Sim::fork");
         // Creating the thread is part of the cost.
         shared.step(|world| world.costs.fork.saturating_sub(world.costs.spawn));
         let spec = ThreadSpec { name: name.to_owned(), ..ThreadSpec::default() };
         let thread = start(spec, true, main)?.0;
-        // No time has passed since it was made: it has not run yet.
+        // No time has passed since the thread was made: it has not run yet.
         let id = shared.world.borrow().threads.at(thread.slot).process;
         Ok(Process { id })
     }
@@ -193,7 +192,7 @@ impl Sim {
         }
     }
 
-    /// The eldest thread of a process, for callers that set its affinity or read its statistics; none once the process has ended.
+    /// The eldest thread of a process, for callers that set its affinity or read its statistics; `None` once the process has ended.
     pub fn first_thread(process: Process) -> Option<Thread> {
         context::expect("Sim::first_thread").world.borrow().first_thread(process)
     }
@@ -201,7 +200,7 @@ impl Sim {
     /// The process that a thread belongs to.
     ///
     /// # Errors
-    /// The thread is gone.
+    /// If the thread has ended.
     pub fn process(thread: Thread) -> Result<ProcessInfo, OsError> {
         let shared = system_call("Sim::process");
         let world = shared.world.borrow();

@@ -1,9 +1,8 @@
 //! The CPU quota of the limits, enforced as the kernel does it (`sched-bwc`).
 //!
-//! Every 100 ms the process gets its share of CPU time. CPUs take it from there in pieces of 5 ms, as they run; one
-//! that finds nothing left is throttled: its thread goes back to the queue, and nothing runs there until the next
-//! period. A CPU that becomes idle gives back what it has left. All threads count; no periods are started while all
-//! CPUs are idle.
+//! Every 100 ms the process gets its share of CPU time. Running CPUs take it from this share in pieces of 5 ms. A CPU that finds nothing
+//! left is throttled: its thread goes back to the queue, and no thread runs on the CPU until the next period. A CPU that becomes idle gives
+//! back what it has left. All threads count; no periods are started while all CPUs are idle.
 
 use nearq_topology::Limits;
 
@@ -13,12 +12,12 @@ use crate::world::World;
 
 /// The period of the quota in nanoseconds, the kernel's default.
 const PERIOD: u64 = 100_000_000;
-/// What a CPU takes at once, in nanoseconds (`sched_cfs_bandwidth_slice_us`).
+/// The CPU time that a CPU takes at once, in nanoseconds (`sched_cfs_bandwidth_slice_us`).
 const PIECE: u64 = 5_000_000;
 /// The least share of a period that the kernel accepts, in nanoseconds.
 const LEAST: u64 = 1_000_000;
 
-/// CPU time of the current period.
+/// The CPU time of each period, and what is left of the current one.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     each_period: u64,

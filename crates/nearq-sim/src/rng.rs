@@ -32,12 +32,12 @@ impl Rng {
         result
     }
 
-    /// A number below `limit`, which is not zero. Slightly uneven for huge limits, which does not matter here.
+    /// A number below `limit`, which is not zero. The distribution is slightly uneven for huge limits, which does not matter here.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// True once in `times`.
+    /// True once in `times` calls on average.
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

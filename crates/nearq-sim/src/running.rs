@@ -1,8 +1,8 @@
 //! Which thread is on which CPU: carries out what the scheduler decides, and does the accounting.
 //!
-//! A thread that works ([`Piece`](crate::thread::Piece)) or spins stays suspended until its piece is done. When its
-//! slice ends, it is interrupted, or a CPU of its core becomes busy or idle, the piece is accounted up to that moment.
-//! It then goes on at the new rate, on this CPU or another, without a switch of coroutines.
+//! A thread that works ([`Piece`](crate::thread::Piece)) or spins stays suspended until its piece is done. When its slice ends, when it is
+//! interrupted, or when a CPU of its core becomes busy or idle, the piece is accounted up to that moment. It then goes on at the new rate,
+//! on this CPU or another, without a switch of coroutines.
 
 use crate::cpu::FULL_RATE;
 use crate::events::Timer;
@@ -17,7 +17,7 @@ pub(crate) const TICK: u64 = 4_000_000;
 impl World {
     // ---- asking the scheduler --------------------------------------------------------------------------
 
-    /// Asks the scheduler something, at `now`.
+    /// Calls a hook of the scheduler, at `now`.
     pub(crate) fn ask<R>(
         &mut self,
         now: u64,
@@ -66,7 +66,7 @@ impl World {
             } else {
                 at.clock += nanoseconds;
                 let clock = at.clock;
-                // A CPU without a time is the one that acts now: it gets its next time when it is done.
+                // A CPU without a time is the CPU that acts now: it gets its next time when it is done.
                 if self.events.has_cpu(cpu) {
                     self.events.set_cpu(cpu, clock);
                 }
@@ -109,8 +109,8 @@ impl World {
         self.carry_out_orders(now);
     }
 
-    /// Recomputes where a thread may run, and moves it there. A thread that may run only on CPUs that are offline
-    /// may run on all from then on; one without an allowed CPU within the limits runs where the limits allow.
+    /// Recomputes where a thread may run, and moves it there. A thread that may run only on CPUs that are offline may run on all CPUs from
+    /// then on; a thread whose allowed CPUs are all outside the limits runs on the CPUs that the limits allow.
     pub(crate) fn restrict(&mut self, slot: usize, now: u64) {
         let all = self.hardware.topology().possible();
         let entry = self.threads.at_mut(slot);
@@ -259,8 +259,8 @@ impl World {
         });
     }
 
-    /// Asks the thread on a CPU to leave it: at `now` if it works or spins, otherwise before it does anything
-    /// that others see.
+    /// Asks the thread on a CPU to leave it: at `now` if the thread works or spins, otherwise before it does anything that other threads
+    /// see.
     pub(crate) fn request(&mut self, cpu: usize, now: u64) {
         self.cpus[cpu].reschedule = true;
         self.settle(cpu, now);
@@ -268,7 +268,7 @@ impl World {
         self.release_held(cpu, now);
     }
 
-    /// A CPU's time has come. Returns the slot of its thread, if that must go on.
+    /// Called when a CPU's time is reached. Returns the slot of its thread if that thread must go on.
     pub(crate) fn cpu_goes_on(&mut self, cpu: usize, now: u64) -> Option<usize> {
         self.settle(cpu, now);
         self.cpus[cpu].held_since = None;
@@ -288,8 +288,8 @@ impl World {
         Some(slot)
     }
 
-    /// At the end of a slice or a share of the quota, or when asked to leave: returns whether the thread stays. If not,
-    /// the CPU has gone on when this returns.
+    /// Called at the end of a slice or of a share of the quota, or when the thread was asked to leave: returns whether the thread stays. If
+    /// not, the CPU runs on when this returns.
     fn keeps_cpu(&mut self, cpu: usize, now: u64) -> bool {
         self.count(cpu);
         let slot = self.cpus[cpu].current.expect("only a CPU with a thread has a time");
@@ -346,8 +346,7 @@ impl World {
         at.budget = at.budget.saturating_sub(ran);
     }
 
-    /// Records that a thread has waited for a CPU until `now`, for the CPU that it was enqueued for, whichever one it
-    /// gets.
+    /// Records that a thread has waited for a CPU until `now`: the time counts for the CPU that it was enqueued for, whichever CPU it gets.
     fn end_wait(&mut self, slot: usize, now: u64) {
         let entry = self.threads.at_mut(slot);
         let (since, cpu) = entry.waits;
@@ -382,7 +381,7 @@ impl World {
         }
     }
 
-    /// Gives a CPU with a thread its time: when the thread's piece ends, or must be checked.
+    /// Gives a CPU with a thread its time: the moment at which the thread's piece ends or must be checked.
     pub(crate) fn plan(&mut self, cpu: usize) {
         let at = &mut self.cpus[cpu];
         let slot = at.current.expect("only a CPU with a thread has a time");
@@ -421,7 +420,7 @@ impl World {
         }
     }
 
-    /// A CPU becomes busy or idle at `now`: the others of its core get slower or faster.
+    /// A CPU becomes busy or idle at `now`: the other CPUs of its core become slower or faster.
     pub(crate) fn set_busy(&mut self, cpu: usize, busy: bool, now: u64) {
         if self.cpus[cpu].busy == busy {
             return;

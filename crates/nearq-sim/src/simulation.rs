@@ -23,7 +23,7 @@ use crate::world::{Next, World};
 
 /// Virtual time after which a run is ended, unless set otherwise: ten minutes.
 const TIME_LIMIT: Duration = Duration::from_mins(10);
-/// The longest run: the events' times end there.
+/// The longest run: the largest time that an event can have.
 const MOST_TIME: u64 = LAST - 1;
 /// Progress is reported after this many events and accesses.
 const REPORT_EVERY: u64 = 100_000;
@@ -34,28 +34,27 @@ pub enum Schedule {
     /// Fairly, as described at [`Fair`](crate::Fair).
     #[default]
     Fair,
-    /// At random if it has a choice; it also disturbs threads at random: for finding interleavings.
+    /// At random if there is a choice; threads are also disturbed at random: for finding interleavings.
     Random,
     /// By random priorities that change at random points: finds a bug that needs `depth` orderings of steps with a
     /// probability that has a lower bound.
     ///
-    /// After Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of
-    /// Finding Bugs" (ASPLOS 2010). There one thread runs at a time, the one with the highest priority. Here many CPUs
-    /// run at once, so:
-    /// - Each thread draws a priority when it is made. Each step of any thread, that is each platform call, counts;
-    ///   at `depth - 1` steps, drawn at random, the thread that does the step falls below all others.
-    /// - Which thread gets a CPU: of those that wait for it, the one with the highest priority. It takes the CPU at once
-    ///   from a lower one that is on it, even from one that holds a lock. After a slice or a yield the fair scheduler
-    ///   chooses once, so that no thread starves.
-    /// - Which CPU goes first: before each step a thread stands still while another one with a higher priority is on a
-    ///   CPU and does not spin, until that one leaves it, but no longer than a millisecond of virtual time. The bound
-    ///   keeps a program going that waits for a low-priority thread in a way that cannot be detected.
+    /// After Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs"
+    /// (ASPLOS, 2010). In the paper, one thread runs at a time: the thread with the highest priority. Here many CPUs run at once, so:
+    /// - Each thread draws a priority when it is made. Each step of any thread, that is each platform call, counts. At `depth - 1` randomly
+    ///   drawn steps, the priority of the thread that does the step falls below all others.
+    /// - Which thread gets a CPU: of the threads that wait for it, the one with the highest priority. It takes the CPU at once from a
+    ///   thread with a lower priority, even from a thread that holds a lock. After a slice or a yield the fair scheduler chooses once, so
+    ///   that no thread starves.
+    /// - Which CPU goes first: before each step a thread stands still while another thread with a higher priority is on a CPU and does not
+    ///   spin, but no longer than a millisecond of virtual time. Without this bound, a program that waits for a low-priority thread in a
+    ///   way that cannot be detected would stop.
     ///
     /// The number of steps of a run is not known beforehand: each change point is drawn below a power of two, which is
     /// drawn from 2^7 to 2^16. So for a run of `k` steps in that range and `n` threads the paper's bound,
     /// 1 / (n * k ^ (depth - 1)), holds up to a factor of 20 for each change point.
     Pct {
-        /// How many orderings of steps it must find at once; 1 means priorities that do not change.
+        /// How many orderings of steps the schedule must find at once; 1 means that priorities do not change.
         depth: u32,
     },
 }
@@ -192,14 +191,14 @@ impl Simulation {
         self
     }
 
-    /// Has `report` called from time to time, about every hundred thousand events and accesses: for a progress bar. It
-    /// runs outside of the simulation and cannot influence it. A clone of this simulation calls the same function.
+    /// Has `report` called from time to time, about every hundred thousand events and accesses: for a progress bar. The function runs
+    /// outside the simulation and cannot influence it. A clone of this simulation calls the same function.
     pub fn progress(mut self, report: impl FnMut(Progressed) + 'static) -> Self {
         self.progress = Some(Rc::new(RefCell::new(report)));
         self
     }
 
-    /// What [`LockPlatform::setting`](nearq_platform::LockPlatform::setting) answers for `name`.
+    /// Sets the value that [`LockPlatform::setting`](nearq_platform::LockPlatform::setting) returns for `name`.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
@@ -276,7 +275,7 @@ impl Simulation {
     }
 }
 
-/// Makes the outcome of what is left of the machine.
+/// Makes the outcome from the final state of the machine.
 fn finish<R>(world: World, ending: Ending, result: Option<R>) -> Outcome<R> {
     let end = match ending {
         Ending::Returned => world.now(),

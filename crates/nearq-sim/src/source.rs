@@ -15,8 +15,7 @@ pub enum Origin {
     Specified,
     /// The document that describes an experiment states it for its machine.
     Setup,
-    /// It is not published for this processor: it is that of a related one, or follows from other numbers by a
-    /// stated rule.
+    /// It is not published for this processor: it is the number of a related processor, or follows from other numbers by a stated rule.
     Derived,
     /// It was given with the description of the machine, or it is the default for a machine of unknown make.
     #[default]

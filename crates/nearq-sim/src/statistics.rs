@@ -1,7 +1,7 @@
 //! What the simulated kernel counts for CPUs and threads: which threads ran, for how long, and which waited.
 //!
-//! Linux has the same in `/proc/schedstat` and `/proc/PID/schedstat`, and counts it likewise: time that a thread waits
-//! for a CPU is recorded when the wait ends, for the CPU that it was enqueued for.
+//! Linux has the same numbers in `/proc/schedstat` and `/proc/PID/schedstat`, and counts them in the same way: time that a thread waits for
+//! a CPU is recorded when the wait ends, for the CPU that it was enqueued for.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub struct ThreadStatistics {
 }
 
 impl World {
-    /// How long the thread on a CPU has run that is not counted yet, at the time of the thread that asks.
+    /// How long the thread on a CPU has run beyond the counted time, at the time of the calling thread.
     fn not_counted(&self, cpu: usize) -> u64 {
         let at = &self.cpus[cpu];
         let counted = at.current.map(|slot| self.threads.at(slot).counted_to);
@@ -47,7 +47,7 @@ impl World {
 }
 
 impl Sim {
-    /// What was counted for each CPU, by its number. Costs what reading a file costs: three system calls.
+    /// What was counted for each CPU, by its number. It costs as much as reading a file: three system calls.
     pub fn cpu_statistics() -> Vec<CpuStatistics> {
         let shared = context::expect("Sim::cpu_statistics");
         shared.step(|world| FILE * world.costs.system_call);
@@ -59,10 +59,10 @@ impl Sim {
         (0..world.cpus.len()).map(of).collect()
     }
 
-    /// What was counted for a thread. Costs what reading a file costs: three system calls.
+    /// What was counted for a thread. It costs as much as reading a file: three system calls.
     ///
     /// # Errors
-    /// The thread has ended.
+    /// If the thread has ended.
     pub fn thread_statistics(thread: Thread) -> Result<ThreadStatistics, OsError> {
         let shared = context::expect("Sim::thread_statistics");
         shared.step(|world| FILE * world.costs.system_call);

@@ -1,11 +1,11 @@
-//! A global allocator for programs that simulate and measure the real machine: the C library's, except that what a simulated run
-//! allocates lies on cache lines of its own.
+//! A global allocator for programs that simulate and measure the real machine: the C library's allocator, except that the objects of a
+//! simulated run are on cache lines of their own.
 //!
-//! The simulator takes lines from real addresses, so a simulated run is repeatable in another process only if no two
-//! objects share a line ([`LineAligned`](crate::LineAligned)). The comparisons with other pools on the real machine must not
-//! pay for that. So the layout depends on what the calling thread does: between [`enter`] and the end of [`Entered`]
-//! it gets whole lines, otherwise what it asked for. All memory comes from the C library's `malloc` and `posix_memalign` and
-//! goes back through `free`, which accepts either, so it does not matter where memory is given back.
+//! The simulator takes lines from real addresses, so a simulated run is repeatable in another process only if no two objects share a line
+//! ([`LineAligned`](crate::LineAligned)). The comparisons with other pools on the real machine must not pay for that. So the layout depends
+//! on what the calling thread does: between [`enter`] and the end of [`Entered`] it gets whole lines, otherwise memory of the requested
+//! layout. All memory comes from the C library's `malloc` and `posix_memalign` and goes back through `free`, which accepts either, so it
+//! does not matter where memory is given back.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -24,7 +24,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Switched;
 
-/// While it lives, what this thread allocates lies on cache lines of its own.
+/// While this value lives, the objects that this thread allocates are on cache lines of their own.
 #[derive(Debug)]
 pub struct Entered {
     before: bool,
@@ -122,7 +122,7 @@ mod tests {
         Layout::from_size_align(size, align).unwrap()
     }
 
-    /// Allocates, grows and frees, the last outside of the run if `leave`.
+    /// Allocates, grows and frees; frees outside the run if `leave`.
     fn round(size: usize, align: usize, simulates: bool, leave: bool) {
         let entered = simulates.then(enter);
         let least = if simulates { LINE.max(align) } else { align };

@@ -1,4 +1,4 @@
-//! Simulated threads: what the simulator knows about each, and the table of those that are alive.
+//! Simulated threads: what the simulator knows about each, and the table of the threads that are alive.
 
 use corosensei::Yielder;
 use nearq_platform::{HeldLocks, ThreadSpec, Wait};
@@ -42,7 +42,7 @@ impl JoinHandle {
 pub(crate) enum State {
     /// On a CPU.
     Running,
-    /// Waiting for one: the scheduler has it.
+    /// Waiting for a CPU: the scheduler has the thread.
     Ready,
     /// It could run, but a fault keeps it off the CPUs until its deadline.
     StandingStill,
@@ -59,11 +59,11 @@ pub(crate) enum State {
 pub(crate) struct Piece {
     /// Units of work that are left: see [`FULL_RATE`](crate::cpu::FULL_RATE).
     pub(crate) left: u64,
-    /// It takes longer on a slow or shared core; waiting for memory and watching a word do not.
+    /// Whether the piece takes longer on a slow or shared core; waiting for memory and watching a word do not.
     pub(crate) scaled: bool,
-    /// It watches a word.
+    /// Whether the piece is the watching of a word.
     pub(crate) watch: bool,
-    /// The word has changed.
+    /// Whether the word has changed.
     pub(crate) over: bool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum EndCallback {
     Unset,
     /// The function that it gave with its number.
     Set(fn(u32)),
-    /// It was called.
+    /// The function was called.
     Called,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Entry {
     pub(crate) cpu: usize,
     /// The CPU that counts as its previous one at its next wake-up, if one was set.
     pub(crate) wake_cpu: Option<usize>,
-    /// Where its creator or itself wants it to run.
+    /// The CPUs on which its creator or the thread itself wants it to run.
     pub(crate) affinity: CpuSet,
     /// Where it may run: the affinity within the limits.
     pub(crate) allowed: CpuSet,
@@ -106,11 +106,11 @@ pub(crate) struct Entry {
     pub(crate) counted_to: u64,
     /// How long it has waited for CPUs, up to when it last got one.
     pub(crate) waited: u64,
-    /// While it waits for a CPU: since when, and for which one it was enqueued.
+    /// While it waits for a CPU: since when, and the CPU for which it was enqueued.
     pub(crate) waits: (u64, usize),
     /// The time since which it sleeps, if it does.
     pub(crate) asleep_since: u64,
-    /// Its timer is a fault: it wakes up for no reason.
+    /// Whether its timer is a fault: the thread wakes up for no reason.
     pub(crate) spurious: bool,
     pub(crate) deadline: Option<u64>,
     pub(crate) outcome: Wait,
@@ -122,7 +122,7 @@ pub(crate) struct Entry {
     pub(crate) placing: Placing,
     /// The platform's slot: the worker that it is.
     pub(crate) worker_slot: *const (),
-    /// And its second one.
+    /// The platform's second slot.
     pub(crate) worker_ending: *const (),
     pub(crate) employer: u64,
     /// Its number in the locks' tables.
@@ -220,7 +220,7 @@ impl Threads {
         self.entries.get(thread.slot)?.as_ref().filter(|entry| entry.id == thread.id)
     }
 
-    /// The thread in `slot`, unless that one has ended.
+    /// The thread in `slot`, unless it has ended.
     pub(crate) fn in_slot(&self, slot: usize) -> Option<&Entry> {
         self.entries.get(slot)?.as_ref()
     }

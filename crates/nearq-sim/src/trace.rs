@@ -1,4 +1,4 @@
-//! What happened, in order: a hash of everything, and lines for people if wanted.
+//! What happened, in order: a hash of all events, and lines for people if requested.
 
 /// How much a run records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

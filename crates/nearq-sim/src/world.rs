@@ -1,9 +1,8 @@
 //! The state of a simulated machine, and what happens next on it.
 //!
-//! One rule gives the run its order: **the CPU with the earliest clock goes next**, the lower number if clocks are
-//! equal. A thread does something that others can see only while its CPU is the earliest; otherwise it gives up
-//! control until it is. So accesses happen in the order of virtual time, and a run is a function of machine, program
-//! and seed.
+//! One rule gives the run its order: **the CPU with the earliest clock goes next**, the lower number if clocks are equal. A thread does
+//! something that others can see only while its CPU is the earliest; otherwise it gives up control until its CPU is the earliest. So
+//! accesses happen in the order of virtual time, and a run is a function of machine, program and seed.
 //!
 //! Nothing here switches coroutines or runs a simulated thread's code: `context` does.
 
@@ -46,7 +45,7 @@ pub(crate) struct World {
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) schedule: Schedule,
     pub(crate) scheduler: Box<dyn Scheduler>,
-    /// What the scheduler has ordered and has not been done yet.
+    /// The orders of the scheduler that have not been carried out yet.
     pub(crate) orders: Orders,
     pub(crate) jitter: bool,
     pub(crate) time_limit: u64,
@@ -74,7 +73,7 @@ pub(crate) struct World {
     pub(crate) processes: Processes,
     /// What the program's locks share.
     pub(crate) locks: Kept,
-    /// Slots of the threads that sleep on a word, in the order in which they came.
+    /// Slots of the threads that sleep on a word, in the order in which they began to sleep.
     sleepers: AddressMap<VecDeque<usize>>,
     /// Slots of the threads that spin on a word.
     watchers: AddressMap<Vec<usize>>,
@@ -190,8 +189,8 @@ impl World {
 
     // ---- sleeping and spinning on words ----------------------------------------------------------------
 
-    /// Puts the running thread to sleep on a word. When this returns, the next thread is on its CPU. Returns false if
-    /// instead the thread wakes up at once for no reason.
+    /// Puts the running thread to sleep on a word. When this returns, the next thread is on the CPU. Returns false if instead the thread
+    /// wakes up at once for no reason.
     pub(crate) fn sleep_on(
         &mut self,
         address: usize,
@@ -218,7 +217,7 @@ impl World {
         true
     }
 
-    /// Takes the running thread off its CPU until something makes it ready.
+    /// Takes the running thread off its CPU until it is made ready.
     pub(crate) fn block(&mut self, state: State, deadline: Option<u64>) {
         let (slot, now) = (self.slot, self.now());
         if let Some(deadline) = deadline {
@@ -303,7 +302,7 @@ impl World {
         }
     }
 
-    /// A word has changed: threads that watch it see that now.
+    /// A word has changed: threads that watch it see the change now.
     #[inline]
     pub(crate) fn changed(&mut self, address: usize) {
         if self.watchers.is_empty() {

@@ -1,5 +1,5 @@
-//! The simulator's memory grows with what is alive, not with what has happened. One test, alone in its process,
-//! because it counts all of the process's memory.
+//! The simulator's memory grows with the number of living objects, not with past events. This is one test, alone in its process, because it
+//! counts all of the process's memory.
 
 #![allow(clippy::disallowed_types, reason = "counts the real memory of the real process")]
 
@@ -17,7 +17,7 @@ struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands everything on to another allocator, and counts beside it.
+// SAFETY: this passes every call to another allocator, and only counts besides.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that are allocated, and pages that are mapped: stacks are not allocated.
+/// Bytes that are allocated, and pages that are mapped: stacks are mapped and not allocated.
 fn memory() -> (usize, usize) {
     let pages = std::fs::read_to_string("/proc/self/statm").expect("it is Linux");
     let pages = pages.split(' ').next().and_then(|pages| pages.parse().ok());

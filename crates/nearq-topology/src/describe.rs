@@ -4,8 +4,7 @@ use crate::{Topology, TopologyError, regular};
 use std::io;
 use std::path::Path;
 
-/// How packed or compressed files begin, and the program that makes them. Uncompressed archives have their mark further
-/// on.
+/// The first bytes of packed or compressed files, and the program that makes them. Uncompressed archives have their mark further inside.
 const PACKED: [(&[u8], &str); 6] = [
     (b"BZh", "bzip2"),
     (b"\x1f\x8b", "gzip"),
@@ -15,7 +14,7 @@ const PACKED: [(&[u8], &str); 6] = [
     (b"7z\xbc\xaf\x27\x1c", "7-Zip"),
 ];
 
-/// The mark of an uncompressed archive, and where it is.
+/// The mark of an uncompressed archive, and its offset.
 const ARCHIVE: (&[u8], usize) = (b"ustar", 257);
 
 impl Topology {
@@ -65,7 +64,7 @@ impl Topology {
 /// The text of a file that describes a machine. Hidden: it is for the crates of this workspace.
 ///
 /// # Errors
-/// It cannot be read, or it is packed, too large, or not a text.
+/// If it cannot be read, or is packed, too large, or not a text.
 pub fn text_of(path: &Path) -> Result<String, TopologyError> {
     let unreadable = |source| TopologyError::Unreadable { path: path.into(), source };
     let bytes = regular::read(path).map_err(unreadable)?;

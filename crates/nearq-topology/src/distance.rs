@@ -63,7 +63,7 @@ pub(crate) struct CpuPosition {
 }
 
 impl CpuPosition {
-    /// How far it is to another position; `nodes` holds the distances between nodes.
+    /// The distance to another position; `nodes` holds the distances between nodes.
     pub(crate) fn distance(&self, other: &Self, nodes: &[Vec<u32>]) -> Distance {
         let same = |a: Option<usize>, b: Option<usize>| a.is_some() && a == b;
         if self.cpu == other.cpu {

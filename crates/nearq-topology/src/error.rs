@@ -1,5 +1,5 @@
 //! The errors of this crate: each names the value and what is wrong with it. An error about a text that the caller gave also says what is
-//! allowed there; the command says what a person at the command line may do about a path.
+//! allowed in such a text; for an error about a path, the command says what the user can do.
 
 use crate::files::CPU_FOLDER;
 use crate::unread::{self, Unread};
@@ -18,7 +18,7 @@ pub struct ParseError {
     expected: String,
 }
 
-/// Longer texts are cut in messages, in characters.
+/// The most characters of a text in a message; longer texts are cut.
 const SHOWN: usize = 60;
 
 /// `text` in quotes, cut to a length that fits a message.
@@ -92,21 +92,21 @@ pub enum TopologyError {
     NotSysfs {
         /// The folder.
         path: PathBuf,
-        /// A folder in it that does.
+        /// A folder in it that does hold one.
         inside: Option<PathBuf>,
     },
     /// A file is packed or compressed, so it is not the text of a machine.
     Packed {
         /// The file.
         path: PathBuf,
-        /// What made it, such as `bzip2`.
+        /// The program that made it, such as `bzip2`.
         by: &'static str,
     },
-    /// The files of a machine exceed what is read of one.
+    /// The files of a machine exceed the limits for reading one machine.
     TooLarge {
         /// The folder that holds them.
         path: PathBuf,
-        /// What there is too much of, and the limit.
+        /// What exceeds its limit, and the limit.
         reason: String,
     },
     /// A text is not hwloc XML, or lacks something indispensable.

@@ -17,13 +17,13 @@ pub(crate) const CPU_FOLDER: &str = "devices/system/cpu";
 /// The folder of the nodes, below a `/sys`.
 pub(crate) const NODE_FOLDER: &str = "devices/system/node";
 
-/// If a folder is not a machine, this many of its entries are searched for one.
+/// The number of entries of a folder that are searched for a machine if the folder itself is not one.
 const MOST_INSIDE: usize = 100;
 
-/// The most files, folders and entries of folders that are accessed for one machine. One of 4096 CPUs has some 300,000.
+/// The most files, folders and entries of folders that are accessed for one machine. A machine of 4096 CPUs has some 300,000.
 const MAX_ACCESSES: usize = 1_000_000;
 
-/// The most bytes that are read for one machine. One of 4096 CPUs has some 60 MiB.
+/// The most bytes that are read for one machine. A machine of 4096 CPUs has some 60 MiB.
 const MOST_BYTES: usize = 256 << 20;
 
 /// Where a machine's `/sys` and `/proc` are.
@@ -47,11 +47,11 @@ impl Roots {
         if has_cpus(root)? {
             return Ok(Self { sys: root.into(), proc: root.join("../proc") });
         }
-        // Says why, if the folder does not exist or is closed to us.
+        // The error says why if the folder does not exist or may not be opened.
         accessed();
         let entries = fs::read_dir(root)
             .map_err(|source| TopologyError::Unreadable { path: root.into(), source })?;
-        // An archive of a machine often holds one folder that holds the rest.
+        // An archive of a machine often holds a single folder with everything else inside.
         let paths = entries.take(MOST_INSIDE).flatten().map(|entry| entry.path());
         let inside =
             paths.filter(|path| is_folder(&path.join("sys").join(CPU_FOLDER)).unwrap_or(false));
@@ -77,7 +77,7 @@ thread_local! {
     pub(crate) static ACCESSES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Whether there is such a folder.
+/// Whether the folder exists.
 fn is_folder(path: &Path) -> io::Result<bool> {
     accessed();
     match fs::metadata(path) {
@@ -99,7 +99,7 @@ pub(crate) struct Files {
     bytes: usize,
 }
 
-/// More notes than this about single files are of no use.
+/// The most notes about single files; more would be of no use.
 const MAX_NOTES: usize = 8;
 
 impl Files {
@@ -134,13 +134,13 @@ impl Files {
         self.accesses <= MAX_ACCESSES && self.bytes <= MOST_BYTES
     }
 
-    /// Something exists and cannot be read.
+    /// Records that something exists and cannot be read.
     fn cannot_read(&mut self, path: &Path, error: &io::Error) {
         unread::add(&mut self.unread, path, error);
         self.note(format!("{} cannot be read: {error}", path.display()));
     }
 
-    /// Whether there is such a folder; no, with a note, if that cannot be determined.
+    /// Whether the folder exists; false, with a note, if that cannot be determined.
     pub(crate) fn is_folder(&mut self, path: &Path) -> bool {
         self.accesses += 1;
         is_folder(path).unwrap_or_else(|error| {
@@ -149,7 +149,7 @@ impl Files {
         })
     }
 
-    /// Whether there is such a file, of any kind; no, with a note, if that cannot be determined.
+    /// Whether a file of any kind exists at the path; false, with a note, if that cannot be determined.
     pub(crate) fn is_file(&mut self, path: &Path) -> bool {
         self.may_access()
             && fs::symlink_metadata(path).map(|metadata| !metadata.is_dir()).unwrap_or_else(
@@ -222,7 +222,7 @@ impl Files {
         self.parsed(path, |text| CpuSet::parse_list(text).map_err(|error| error.to_string()))
     }
 
-    /// A set of CPUs that the kernel writes as a mask and, since 2.6.26, as a list too: the first that is not empty.
+    /// A set of CPUs that the kernel writes as a mask and, since 2.6.26, also as a list: the first of the two that is not empty.
     pub(crate) fn set(&mut self, folder: &Path, mask: &str, list: &str) -> Option<CpuSet> {
         let parse = |text: &str| CpuSet::parse_mask(text).map_err(|error| error.to_string());
         let set = self.parsed(&folder.join(mask), parse);
@@ -232,7 +232,7 @@ impl Files {
         self.list(&folder.join(list)).or(set)
     }
 
-    /// As [`set`](Self::set), but only sets that contain `cpu`.
+    /// As [`set`](Self::set), but only a set that contains `cpu` is returned.
     pub(crate) fn set_with(
         &mut self,
         cpu: usize,

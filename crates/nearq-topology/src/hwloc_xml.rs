@@ -1,8 +1,7 @@
 //! Machines from hwloc's XML format, versions 2 and 3: what `lstopo machine.xml` writes.
 //!
-//! Every object carries the set of CPUs it covers, so the tree itself need not be followed. A node covers the
-//! CPUs of whatever it is attached to; of several nodes with the same CPUs (slow and fast memory) the one with
-//! the lowest number gets them.
+//! Every object carries the set of CPUs it covers, so the tree itself need not be followed. A node covers the CPUs of the object that it is
+//! attached to; if several nodes have the same CPUs (slow and fast memory), the node with the lowest number gets them.
 
 mod limits;
 
@@ -12,7 +11,7 @@ use crate::{CPU_ID_LIMIT, CacheKind, CpuSet, MAX_NODES, Node, Topology, Topology
 use roxmltree::{Document, Node as Element, ParsingOptions};
 use std::collections::BTreeMap;
 
-/// If there are more kinds of cores than this, the rest is left out.
+/// The most kinds of cores; further ones are left out.
 const MOST_KINDS: usize = 64;
 
 /// A distance matrix holds latencies if this bit of its kind is set.
@@ -95,8 +94,7 @@ fn read(text: &str) -> Result<Draft, String> {
     Ok(draft)
 }
 
-/// What the parser says is wrong: on one line, without the whole of a long text that it may quote, and without characters that would
-/// control a terminal.
+/// The parser's message: on one line, with long quoted texts shortened, and without characters that would control a terminal.
 fn quoted_error(error: &roxmltree::Error) -> String {
     let text = error.to_string();
     if text.chars().count() > 200 {
@@ -186,7 +184,7 @@ fn cpu_kind(draft: &mut Draft, element: Element<'_, '_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A matrix of distances, if it is one of latencies between all the nodes.
+/// A matrix of distances, if it holds latencies between all the nodes.
 fn distances(
     draft: &mut Draft,
     element: Element<'_, '_>,
@@ -249,7 +247,7 @@ fn attribute<T>(
         .transpose()
 }
 
-/// hwloc's mask format: the kernel's with `0x` before each word and nothing for a zero word.
+/// hwloc's mask format: the kernel's mask format with `0x` before each word and nothing for a zero word.
 fn mask(text: &str) -> Result<CpuSet, String> {
     let words: Vec<&str> =
         text.split(',').map(|word| if word.trim().is_empty() { "0" } else { word }).collect();

@@ -19,10 +19,10 @@
 //!
 //! # Ids and indices
 //!
-//! A part has an *id*, which is the operating system's number of it (hwloc's `os_index`), and an *index*, which is its place in the slice
-//! of [`Topology`] that lists the parts of its kind (hwloc's `logical_index`). Ids may have gaps; indices begin at 0 and have none.
-//! Functions that take or return a number say by name which it is: [`Topology::node_index`] takes the id of a CPU and returns the index of
-//! a node, and [`Node::id`] is the node's id. A [`CpuSet`] holds ids.
+//! A part has an *id*, which is the number that the operating system gives it (hwloc's `os_index`), and an *index*, which is its place in
+//! the slice of [`Topology`] that lists the parts of its kind (hwloc's `logical_index`). Ids may have gaps; indices begin at 0 and have
+//! none. The name of a function that takes or returns a number says which of the two it is: [`Topology::node_index`] takes the id of a CPU
+//! and returns the index of a node, and [`Node::id`] is the node's id. A [`CpuSet`] holds ids.
 //!
 //! # How the groups nest
 //!

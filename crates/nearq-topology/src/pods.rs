@@ -1,7 +1,7 @@
 //! Pods: the groups of CPUs of a scope, by the kernel's rule.
 //!
-//! CPUs are scanned in order; each joins the pod of the first earlier CPU that it belongs with, or opens a new
-//! one. So pods are numbered by their first CPU.
+//! CPUs are scanned in order; each joins the pod of the first earlier CPU that it belongs with, or opens a new pod. So pods are numbered in
+//! the order of their first CPUs.
 
 use crate::distance::CpuPosition;
 use crate::{AffinityScope, CpuSet, Topology};
@@ -20,11 +20,11 @@ pub struct Pods {
     pub pods: Vec<Pod>,
     /// The index of a CPU's pod, by the CPU's id.
     pod_of: Vec<Option<usize>>,
-    /// For each pod the place of its first CPU.
+    /// The position of the first CPU of each pod.
     positions: Vec<CpuPosition>,
     /// The distances between nodes.
     nodes: Vec<Vec<u32>>,
-    /// For each pod the others, nearest first.
+    /// The other pods for each pod, nearest first.
     nearest: Vec<Vec<usize>>,
 }
 
@@ -32,7 +32,7 @@ pub struct Pods {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pod {
-    /// Its CPUs, possible ones that may be offline.
+    /// Its possible CPUs; some may be offline.
     pub cpus: CpuSet,
     /// Index of its node in [`Topology::nodes`]; `None` if it is not known, or if the scope is [`AffinityScope::System`], whose pod may
     /// span several nodes.
@@ -54,8 +54,8 @@ impl Pods {
         self.positions[a].distance(&self.positions[b], &self.nodes).weight()
     }
 
-    /// The indices of the other pods, nearest first. Pods that are equally near come in ring order, starting after this one: so pods that
-    /// search for help do not all ask the first pod.
+    /// The indices of the other pods, nearest first. Pods that are equally near are in ring order, starting after this pod, so that pods
+    /// that search for help do not all ask the first one.
     ///
     /// # Panics
     /// If the index is not below the number of pods.
@@ -91,8 +91,8 @@ impl Topology {
         self.near(scope, self.groups(scope, shard_size))
     }
 
-    /// As [`pods`](Self::pods), but each pod has only its CPUs in `within`; pods that have none there are left out. Shards are cut from all
-    /// possible CPUs first, so that a change of `within` moves no CPU to another shard.
+    /// As [`pods`](Self::pods), but each pod has only its CPUs in `within`; pods without a CPU in `within` are left out. Shards are cut
+    /// from all possible CPUs first, so that a change of `within` moves no CPU to another shard.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -113,12 +113,12 @@ impl Topology {
         self.near(scope, groups)
     }
 
-    /// As [`pods`](Self::pods), without the distances between pods: it takes no time and no memory for pairs of pods.
+    /// As [`pods`](Self::pods), without the distances between pods: it uses no time and no memory for pairs of pods.
     pub fn groups(&self, scope: AffinityScope, shard_size: usize) -> Vec<Pod> {
         let shard_of =
             if scope == AffinityScope::CacheShard { self.shards(shard_size) } else { Vec::new() };
         let mut pods: Vec<Pod> = Vec::new();
-        // Which pod a group (CPU, core, LLC, shard of an LLC, node) got, by the group's number.
+        // The pod of each group (CPU, core, LLC, shard of an LLC, node), by the group's number.
         let mut pod_of_group: BTreeMap<(Option<usize>, usize), usize> = BTreeMap::new();
         for cpu in &self.cpus {
             let group = match scope {
@@ -140,7 +140,7 @@ impl Topology {
         pods
     }
 
-    /// For each core its shard within its LLC.
+    /// The shard of each core within its LLC.
     fn shards(&self, size: usize) -> Vec<usize> {
         let mut shard_of = vec![0; self.cores.len()];
         for llc in &self.llcs {

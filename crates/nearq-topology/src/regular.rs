@@ -22,10 +22,10 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Opens a regular file, and nothing else.
 fn open(path: &Path) -> io::Result<File> {
-    // Opening a device may have an effect, so the kind is checked before. By the time it is opened, something else may be at the path:
-    // a FIFO must not wait then, and the kind is checked again.
+    // Opening a device may have an effect, so the kind is checked before opening. The path may then lead to another file by the time it is
+    // opened: opening a FIFO must not block, and the kind is checked again.
     check(&fs::metadata(path)?)?;
-    // Miri knows neither flag.
+    // Miri supports neither flag.
     let flags = if cfg!(miri) { 0 } else { libc::O_NONBLOCK | libc::O_NOCTTY };
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     check(&file.metadata()?)?;

@@ -1,15 +1,15 @@
 //! Text from untrusted sources, made safe to show: names, command lines, the contents of files.
 //!
-//! Such a text may hold characters that control a terminal (controls), reorder what stands beside them (bidirectional overrides), begin
-//! a line (U+2028), or cannot be seen at all. The programs of the project show such text only through one of these functions.
+//! Such a text may hold characters that control a terminal (controls), reorder their neighbours (bidirectional overrides), begin a line
+//! (U+2028), or are invisible. The programs of the project show such text only through one of these functions.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Replaces a character that is not shown.
+/// Replaces a character that must not be shown.
 const INSTEAD: char = '\u{fffd}';
 
-/// Whether a character controls the terminal, changes how those beside it are read, or cannot be seen.
+/// Whether a character controls the terminal, changes how its neighbours are read, or is invisible.
 ///
 /// Joiners (U+200C, U+200D) are not among them: scripts and emoji need them.
 pub fn is_unsafe(c: char) -> bool {
@@ -39,7 +39,7 @@ pub fn page(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// JSON in which each of these characters is written as `\uXXXX`; it means the same.
+/// The JSON with each of these characters written as `\uXXXX`, which does not change its meaning.
 ///
 /// ```
 /// # mod nearq { pub use nearq_topology as topology; }
@@ -68,7 +68,7 @@ pub fn escaped_json(json: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// One of each kind.
+    /// One character of each kind.
     const UNSAFE: [char; 13] = [
         '\u{0}',
         '\u{1b}',

@@ -1,7 +1,7 @@
 //! Machines from the files that a Linux kernel publishes below `/sys` (and `/proc/cpuinfo` for the name).
 //!
-//! Works for kernels from 2.6 on, so most things are searched for in two places. What is missing is left out of
-//! the draft; `assemble` fills the gaps and says so.
+//! Works for kernels from 2.6 on, so most things are searched for in two places. What is missing is left out of the draft; `assemble` fills
+//! the gaps and notes them.
 
 use crate::assemble::{Claims, Draft, cache_level, number};
 use crate::error::quoted;
@@ -19,12 +19,13 @@ impl Topology {
     /// that a copy of these files was unpacked into. A folder that is itself the `sys` is accepted too.
     ///
     /// If a file is missing, the machine is described without it, and [`Topology::notes`] says what is not known; if a file exists and
-    /// cannot be read, [`Topology::unread`] lists it as well. What is not a regular file, or has more than 16 MiB, is not read.
+    /// cannot be read, [`Topology::unread`] lists it as well. A path that is not a regular file, and a file of more than 16 MiB, are not
+    /// read.
     ///
     /// # Errors
-    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPU_COUNT`]. If it shows none because it cannot be
-    /// read, the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]). Also if there is far more to read than
-    /// any machine has: a million files and folders, or 256 MiB.
+    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPU_COUNT`]. If no CPU is shown because something
+    /// cannot be read, the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]). Also if there is far more to
+    /// read than any machine has: a million files and folders, or 256 MiB.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -39,8 +40,9 @@ impl Topology {
         Self::from_sysfs_of(root, &CpuSet::new())
     }
 
-    /// As [`from_sysfs`](Self::from_sysfs), but the CPUs in `online` count as online, whatever the files say: for CPUs of which the kernel
-    /// itself says so, as by an affinity mask. In a container, the files that list CPUs may be made up to look like a smaller machine.
+    /// As [`from_sysfs`](Self::from_sysfs), but the CPUs in `online` count as online, whatever the files say: the caller has this from the
+    /// kernel itself, for example from an affinity mask. In a container, the files that list CPUs may be made up to look like a smaller
+    /// machine.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -85,8 +87,8 @@ impl Topology {
         draft.finish()
     }
 
-    /// Reads the machine again if it may have changed: `self` is what was read before, `online` are the CPUs that are online now, as
-    /// [`Limits::read`](crate::Limits::read) found them; empty if that is not known. `None` if there is nothing new.
+    /// Reads the machine again if it may have changed: `self` is the earlier reading, and `online` are the CPUs that are online now, as
+    /// [`Limits::read`](crate::Limits::read) found them, or empty if that is not known. `None` if nothing is new.
     ///
     /// While the same CPUs and the same nodes are online, one file is read (`node/online`), however large the machine is. Changes that
     /// leave both lists as they were are not seen: memory that is added to or removed from a node, changed distances or capacities, a CPU
@@ -94,8 +96,8 @@ impl Topology {
     ///
     /// The new reading replaces the old one only if nothing that was there before is missing. Otherwise only the online CPUs are updated,
     /// the rest stays as it was, and there is a [warning](Self::warning). If the reason may pass, the machine is read again next time; so
-    /// is one that was read only in part before, for such a reason. A [stand-in](Self::of_cpus) for a machine knows nothing about it: the
-    /// machine is read again each time, and any reading replaces the stand-in.
+    /// is a machine that was read only in part before, for such a reason. A [stand-in](Self::of_cpus) for a machine knows nothing about it:
+    /// the machine is read again each time, and any reading replaces the stand-in.
     ///
     /// # Errors
     /// As for [`from_sysfs`](Self::from_sysfs). `self` stays the best description then.
@@ -152,7 +154,7 @@ impl Reader {
         let mut list =
             |name: &str| self.files.list(&self.cpu_root.join(name)).filter(|set| !set.is_empty());
         let (possible, present, online) = (list("possible"), list("present"), list("online"));
-        // A kernel has a folder for each CPU that is plugged in.
+        // The kernel has a folder for each CPU that is plugged in.
         let present = present.unwrap_or_else(|| {
             let folders = self.files.numbered(&self.cpu_root, "cpu");
             let folders: CpuSet = folders.into_iter().filter(|cpu| *cpu < CPU_ID_LIMIT).collect();
@@ -190,7 +192,7 @@ impl Reader {
         self.draft.possible = present;
     }
 
-    /// What one CPU's folder says: its core, its groups, its caches.
+    /// Reads one CPU's folder: its core, its groups, its caches.
     fn cpu(&mut self, cpu: usize) {
         let folder = self.cpu_root.join(format!("cpu{cpu}"));
         if !self.draft.online.contains(cpu) || !self.files.is_folder(&folder) {
@@ -205,7 +207,7 @@ impl Reader {
 
     fn groups(&mut self, cpu: usize, folder: &Path) {
         let files = &mut self.files;
-        // A set that leaves out its own CPU cannot be believed.
+        // A CPU's own set that does not contain the CPU cannot be right.
         let mut set = |mask: &str, list: &str| files.set_with(cpu, folder, mask, list);
         let core = set("core_cpus", "core_cpus_list")
             .or_else(|| set("thread_siblings", "thread_siblings_list"));
@@ -270,7 +272,7 @@ impl Reader {
         }
     }
 
-    /// Nodes, their memory and distances.
+    /// Reads the nodes, their memory and distances.
     fn nodes(&mut self) {
         let root = self.roots.sys.join(NODE_FOLDER);
         let mut ids = self.files.numbered(&root, "node");
@@ -297,11 +299,11 @@ impl Reader {
         self.draft.distances = rows.unwrap_or_default();
     }
 
-    /// A CPU that no node lists, or that several list, is on the node that its own folder links to: the lists name online CPUs only, and
+    /// A CPU that is listed by no node or by several is on the node that its own folder links to: the lists name online CPUs only, and
     /// offline ones still have the link.
     fn follow_links(&mut self) {
         let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
-        // Nodes that list the same CPUs are really one, for example if the kernel was configured to fake nodes.
+        // Nodes that list the same CPUs are really one node, for example if the kernel was configured to fake nodes.
         let lists: BTreeSet<&CpuSet> = self.draft.nodes.iter().map(|node| &node.cpus).collect();
         for cpus in lists {
             several = &several | &(&once & cpus);

@@ -1,4 +1,4 @@
-//! The machine: what there is and where it is. Immutable; assembled by `assemble` from what a reader found.
+//! The machine: its parts and where they are. It is immutable, and `assemble` makes it from what a reader found.
 
 use crate::assemble::Draft;
 use crate::distance::CpuPosition;
@@ -23,7 +23,7 @@ pub(crate) const STANDS_IN: &str = "are put under one cache on one node";
 /// The end of the note for a machine that could not be read again as completely as before.
 pub(crate) const STANDS: &str = "of the machine, what was known before stands";
 
-/// The beginning of the note that `with_distances` makes untrue.
+/// The beginning of the note that is no longer true after `with_distances`.
 pub(crate) const DISTANCES_UNKNOWN: &str = "the distances between nodes are not known";
 
 /// A machine: its CPUs, cores, caches, nodes and the distances between them.
@@ -60,7 +60,7 @@ pub struct Topology {
     pub(crate) notes: Vec<String>,
     /// What exists and could not be read.
     pub(crate) unread: Vec<Unread>,
-    /// The online CPUs have changed since this was read, and the machine could not be read completely since.
+    /// Whether the online CPUs have changed since this was read, and the machine could not be read completely after that.
     pub(crate) outdated: bool,
 }
 
@@ -101,7 +101,7 @@ impl Topology {
         &self.llcs
     }
 
-    /// The nodes, in order of their ids. There is always one; nodes without CPUs are among them.
+    /// The nodes, in order of their ids. There is always at least one; nodes without CPUs are included.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -316,7 +316,7 @@ impl Topology {
             draft.cores.add_whole(CpuSet::single(cpu), None);
         }
         draft.unread.extend(error.unread());
-        // Read again each time: if nothing can be read, that costs nothing.
+        // The machine is read again each time: this costs nothing if nothing can be read.
         Ok(Self { outdated: true, ..draft.finish()? })
     }
 

@@ -1,8 +1,8 @@
 //! The parts of a machine that exist and could not be read: by error number, with the first path for each.
 //!
-//! A file that does not exist says something: the machine does not have the part, or the kernel does not report it. A file that exists
-//! and cannot be opened says nothing, and whatever is assembled without it is a guess. So the two are distinguished, and a reading that
-//! lacks something does not replace one that has it ([`is_as_whole`]).
+//! A file that does not exist says something: the machine does not have the part, or the kernel does not report it. A file that exists and
+//! cannot be opened says nothing, and everything that is assembled without it is a guess. So the two cases are distinguished, and a reading
+//! that lacks something does not replace a reading that has it ([`is_as_whole`]).
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ pub struct Unread {
     count: usize,
 }
 
-/// Errors that may soon pass; a device may go while it is read. Others last: no permission, a filter.
+/// The errors that may soon pass; a device may disappear while it is read. Other errors last: a missing permission, a filter.
 const PASSING: [i32; 9] = [
     libc::EINTR,
     libc::EIO,
@@ -69,7 +69,7 @@ impl Unread {
         self.errno
     }
 
-    /// How many there are.
+    /// How many files and folders there are.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Unread {
     }
 }
 
-/// Notes one more.
+/// Notes one more failed reading.
 pub(crate) fn add(all: &mut Vec<Unread>, path: &Path, error: &io::Error) {
     match all.iter_mut().find(|known| known.errno == errno(error)) {
         Some(known) => known.count += 1,
@@ -98,12 +98,13 @@ pub(crate) fn add(all: &mut Vec<Unread>, path: &Path, error: &io::Error) {
     }
 }
 
-/// All of them, in one line.
+/// All entries, in one line.
 pub(crate) fn list(all: &[Unread]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether a reading that lacks `new` lacks nothing that one that lacks `known` has: no more files, and for no other reason.
+/// Whether a reading that lacks `new` has everything that a reading that lacks `known` has: it lacks no more files, and for no other
+/// reason.
 pub(crate) fn is_as_whole(new: &[Unread], known: &[Unread]) -> bool {
     new.iter()
         .all(|new| known.iter().any(|known| known.errno == new.errno && known.count >= new.count))

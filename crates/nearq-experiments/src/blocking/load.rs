@@ -33,7 +33,7 @@ impl<P: Host> Items<P> {
         Self { count, rounds, every, block, left, done, failure: OnceLock::new() }
     }
 
-    /// How many there are.
+    /// How many items there are.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -48,7 +48,7 @@ impl<P: Host> Items<P> {
         self.run_around(number, |block| block());
     }
 
-    /// Runs an item; `around` is called with what blocks, if this one is blocked, and calls it.
+    /// Runs an item; if this item is blocked, `around` is called with the blocking function, and calls it.
     pub fn run_around(&self, number: usize, around: impl FnOnce(&dyn Fn())) {
         if self.blocks(number) {
             P::compute(self.rounds / 2);
@@ -67,7 +67,7 @@ impl<P: Host> Items<P> {
         }
     }
 
-    /// Waits for the last one. Only for the issuer.
+    /// Waits for the last item. Only for the issuer.
     pub fn wait(&self) -> Result<(), Error> {
         let mut before = self.left.load(Ordering::Acquire);
         while before != 0 && !self.done.park(Some(P::now() + P::LOST_AFTER)) {
@@ -90,12 +90,12 @@ impl<P: Host> Items<P> {
 
 // The contestants, and one run of one of them.
 
-/// What must be done.
+/// What must be done in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Items of a run.
     pub items: usize,
-    /// What one computes, in time and in rounds of the calibrated loop.
+    /// How long an item computes, in time and in rounds of the calibrated loop.
     pub item: Duration,
     /// The same in rounds.
     pub rounds: u64,
@@ -105,7 +105,7 @@ pub struct Plan {
     pub sleep: Duration,
     /// Workers of every pool.
     pub workers: usize,
-    /// The CPUs that they may use: as many.
+    /// The CPUs that the workers may use: one for each worker.
     pub cpus: CpuSet,
 }
 
@@ -119,7 +119,7 @@ impl Plan {
 /// What a run measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// From the first item queued to the last one's end.
+    /// The time from the queueing of the first item to the end of the last one.
     pub elapsed: Duration,
     /// CPU time of the program during the run.
     pub cpu: Option<Duration>,
@@ -153,10 +153,10 @@ pub trait Pool<P: Host> {
     }
 }
 
-/// Items before those that count, for each worker: some pools start their threads with the first.
+/// Items before those that count, for each worker: some pools start their threads with the first items.
 const WARM_UP: usize = 8;
 
-/// One run of a contestant, with a pool that is started for it and is gone afterwards.
+/// One run of a contestant, with a pool that is started for it and stopped afterwards.
 pub fn measure<P: Host>(
     contestant: &Contestant<P>,
     plan: &Plan,
@@ -199,7 +199,7 @@ fn sample<P: Host>(since: &Since, threads: Option<u64>) -> Sample {
     Sample { elapsed, cpu, threads, switches: since.switches::<P>() }
 }
 
-// How long the items take without any pool: the ideal, and what the machine and its scheduler add to it.
+// How long the items take without any pool: the ideal, and the time that the machine and its scheduler add to it.
 
 /// The row of threads that compute and nothing else.
 pub const BARE: &str = "bare threads, no sleep";
@@ -208,7 +208,7 @@ pub const ENOUGH: &str = "bare threads, enough";
 /// The row of the ideal.
 pub const IDEAL: &str = "ideal";
 
-/// What plain threads took for all the computing, and the ideal: their CPU time over the CPUs.
+/// The time that plain threads took for all the computing, and the ideal: their CPU time divided by the CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bare {
     /// As measured, including other programs' use of the machine.
@@ -218,7 +218,7 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// A sample that says nothing about the ideal.
+    /// A sample that is not related to the ideal.
     pub(super) fn without(sample: Sample) -> Self {
         Self { sample, ideal: Duration::ZERO }
     }
@@ -250,8 +250,8 @@ pub(super) fn measure_bare<P: Host>(plan: &Plan) -> Result<Bare, Error> {
     P::confined(&plan.cpus, || P::alone(body))
 }
 
-/// Runs all items on enough threads that some can compute while the others sleep. Each takes the next one as soon as it can, so nothing
-/// needs to be noticed: the excess over the ideal is due to the system's scheduler, and no pool can avoid it.
+/// Runs all items on so many threads that some can compute while the others sleep. Each takes the next item as soon as it can, so no
+/// blocking needs to be noticed: the excess over the ideal is due to the system's scheduler, and no pool can avoid it.
 pub(super) fn measure_enough<P: Host>(
     plan: &Plan,
     block: &Arc<dyn Block>,
@@ -285,7 +285,8 @@ pub(super) fn measure_enough<P: Host>(
     P::confined(&plan.cpus, || P::alone(body))
 }
 
-/// A worker for each CPU and one for each that sleeps in the meantime, and half as many again, because they do not sleep by turns.
+/// A thread for each CPU and one for each item that sleeps in the meantime, and half as many again, because the threads do not sleep in
+/// turns.
 fn enough(plan: &Plan) -> usize {
     let computing = plan.item * plan.every.max(1) as u32;
     let asleep = plan.sleep.as_secs_f64() / computing.as_secs_f64() * plan.workers as f64;

@@ -1,12 +1,11 @@
-//! `nearq bench blocking`: items that compute, of which some are blocked half-way: how long until all is done?
+//! `nearq bench blocking`: how long does a pool need for items that compute, of which some are blocked half-way?
 //!
-//! A pool of as many threads as CPUs stands still while its items sleep. A pool that notices keeps the CPUs busy all the
-//! time, and takes as long as the computing takes; that is the ideal, and every row is a ratio to it. What must notice
-//! depends on how an item is blocked: there are several ways, and each of them with and without a hint.
+//! A pool of as many threads as CPUs stands still while its items sleep. A pool that notices this keeps the CPUs busy all the time, and
+//! takes as long as the computing takes. This is the ideal, and every row is a ratio to it. How the block can be noticed depends on the way
+//! in which an item is blocked: there are several ways, and each is measured with and without a hint.
 //!
-//! Every contestant is started for each of its rounds and is gone before the next one begins. Rounds go through the list
-//! forwards and backwards in turn. On a simulated machine the same code runs in virtual time, without the other
-//! pools, which are Linux programs.
+//! Every contestant is started for each of its rounds and is stopped before the next round begins. Rounds go through the list forwards and
+//! backwards in turn. On a simulated machine the same code runs in virtual time, without the other pools, which are Linux programs.
 
 pub mod detection;
 mod load;
@@ -88,23 +87,23 @@ pub struct BlockingOptions {
 
 /// Items of a run: by default, for a quick one, and at most.
 const ITEMS: [usize; 3] = [40_000, 4_000, 10_000_000];
-/// Microseconds that an item computes, if not set and at most.
+/// Microseconds that an item computes: the default and the maximum.
 const ITEM_US: [usize; 2] = [50, 1_000_000];
-/// One item in this many is blocked.
+/// The default: one item in this many is blocked.
 const EVERY: usize = 32;
-/// Milliseconds for which it is blocked, if not set and at most.
+/// Milliseconds for which an item is blocked: the default and the maximum.
 const SLEEP_MS: [usize; 2] = [20, 10_000];
-/// Workers, if not set and if there are as many CPUs.
+/// The default number of workers, if there are as many CPUs.
 const WORKERS: usize = 2;
 /// Rounds: by default, and for a quick run.
 const ROUNDS: [usize; 2] = [5, 2];
 /// Each worker must compute this many times as long as a sleep for a ratio to be meaningful, because the last item that sleeps
 /// adds to it.
 const LEAST_SLEEPS: f64 = 5.0;
-/// Virtual time that a simulated row may take, as a multiple of what its items take one after the other, sleeps included.
+/// Virtual time that a simulated row may take, as a multiple of the time that its items take one after the other, sleeps included.
 const SIMULATED_LIMIT: u32 = 4;
 
-/// What is found beside the figures.
+/// What is found besides the figures.
 #[derive(Debug, Default)]
 pub struct Found {
     nanoseconds_per_round: Option<f64>,
@@ -215,7 +214,7 @@ pub fn blocking(options: &BlockingOptions, progress: &Progress) -> Result<Report
 /// What is measured in a round.
 #[derive(Clone, Copy)]
 enum Turn {
-    /// A pool, by its place in the list.
+    /// A pool, by its position in the list.
     Pool(usize),
     /// Threads that compute and sleep.
     Enough,
@@ -223,7 +222,7 @@ enum Turn {
     Bare,
 }
 
-/// Each contestant once, and the ideal. `measure` gives a sample, and with that of bare threads the ideal.
+/// Measures each contestant once, and the ideal. `measure` returns a sample, and for bare threads also the ideal.
 fn one_round(
     run: &mut Run<'_>,
     way: Way,
@@ -355,7 +354,7 @@ fn collect(
     }
 }
 
-/// Virtual time after which a simulated row has gone wrong.
+/// Virtual time after which a simulated row counts as failed.
 fn limit(plan: &Plan) -> Duration {
     let sleeps = plan.sleep * (plan.items / plan.every + 1) as u32;
     (plan.item * plan.items as u32 + sleeps) * SIMULATED_LIMIT

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use tokio::runtime::Builder;
 use tokio::task::block_in_place;
 
-// nearq as a contestant: apart from the detection's, this is the only file here that knows nearq's API.
+// nearq as a contestant: apart from the files of the detection, this is the only file here that uses nearq's API.
 
 /// Our rows.
 pub const PLAIN: &str = "nearq";
 /// The same, with the blocking part inside `nearq::block_in_place`.
 pub const HINTED: &str = "nearq, blocking()";
 
-/// A queue with default settings, or with items that say that they block.
+/// A queue with default settings, or with items that announce their blocking.
 pub(super) fn ours<P: Host>(hints: bool) -> Contestant<P> {
     let (row, start): (_, Start<P>) =
         if hints { (HINTED, |plan| queue(plan, true)) } else { (PLAIN, |plan| queue(plan, false)) };
@@ -107,14 +107,14 @@ impl<Q: Peer> Pool<Linux> for Started<Q> {
     }
 }
 
-/// What tokio knows about blocking.
+/// What tokio is told about blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockingHint {
-    /// Nothing, so everything runs where blocking is allowed, on up to 512 threads.
+    /// Nothing, so all items run on the threads for blocking, of which there are up to 512.
     Absent,
-    /// In advance, which items block: only those run there.
+    /// Which items block, in advance: only these run on the threads for blocking.
     PerItem,
-    /// In the item, which part blocks: meanwhile the worker hands its tasks to another thread.
+    /// Which part of an item blocks, inside the item: during that part the worker hands its tasks to another thread.
     PerBlock,
 }
 

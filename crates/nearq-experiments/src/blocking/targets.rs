@@ -1,11 +1,11 @@
-//! The goals that nearq sets itself here, and whether this run met them.
+//! The goals of nearq in this experiment, and whether this run met them.
 
 use super::pools::{HINTED, PLAIN};
 use super::ways::Way;
 use nearq_report::{Row, find, metric};
 use serde::Serialize;
 
-/// Our rows, and what the median of their ratios to the ideal must not exceed.
+/// Our rows, and the limits for the median of their ratios to the ideal.
 const GOALS: [(&str, f64); 2] = [(PLAIN, 1.3), (HINTED, 1.1)];
 
 /// A goal, and what was reached.
@@ -17,14 +17,14 @@ pub struct Goal {
     pub row: &'static str,
     /// The median of the runs' ratios to the ideal.
     pub ratio: f64,
-    /// What it must not exceed.
+    /// The limit that it must not exceed.
     pub goal: f64,
-    /// Whether it does not.
+    /// Whether it does not exceed the limit.
     pub met: bool,
 }
 
-/// Compares our medians with the goals; those whose rows are missing are left out. How long a disk takes is given, so
-/// there is no goal for it.
+/// Compares our medians with the goals; goals whose rows are missing are left out. How long a disk takes is given, so there is no goal for
+/// it.
 pub fn judge(rows: &[Row]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for way in Way::ALL.into_iter().filter(|&way| way != Way::Disk) {

@@ -128,8 +128,7 @@ fn two_simulated_cpus_are_kept_busy_although_items_sleep() {
 
 #[test]
 fn helpers_that_sleep_in_items_of_another_pod_are_replaced_too() {
-    // All items come from one CPU, so they are those of one pod. A ratio near 4 means that only that pod's two CPUs
-    // worked.
+    // All items come from one CPU, so they are items of one pod. A ratio near 4 means that only that pod's two CPUs worked.
     let [plain, hinted] = simulated_ratios("l3:4 core:2", 8, bound(20_000, 40_000));
     assert!(plain < 1.5, "without hints {plain}");
     assert!(hinted < 1.5, "with hints {hinted}");

@@ -1,4 +1,4 @@
-//! How an item is blocked: asleep, in a futex, in a pipe, in the read of a disk.
+//! How an item is blocked: asleep, in a futex, in a pipe, or in a read from a disk.
 
 use crate::Error;
 use crate::store::Buffer;
@@ -52,9 +52,9 @@ impl Way {
     }
 }
 
-/// What blocks the calling thread.
+/// The means that block the calling thread.
 pub trait Block: Send + Sync {
-    /// Blocks it once.
+    /// Blocks the calling thread once.
     fn block(&self) -> io::Result<()>;
 }
 
@@ -63,7 +63,7 @@ pub trait Block: Send + Sync {
 pub struct Sleeps<P>(Duration, PhantomData<fn() -> P>);
 
 impl<P> Sleeps<P> {
-    /// For that long.
+    /// A sleep of that length.
     pub fn new(time: Duration) -> Self {
         Self(time, PhantomData)
     }
@@ -94,7 +94,7 @@ impl Block for Pipe {
     fn block(&self) -> io::Result<()> {
         let (mut reader, mut writer) = io::pipe()?;
         self.0.ask(move || {
-            // Nothing reads only if the reader is gone, and the reader waits for this byte.
+            // The write fails only if the reader is gone, but the reader waits for this byte.
             let _ = writer.write_all(&[1]);
         });
         reader.read_exact(&mut [0])
@@ -110,7 +110,7 @@ impl Block for Disk {
 /// How items are blocked, and how long a read of the disk takes.
 pub(super) type Prepared = (Arc<dyn Block>, Option<f64>);
 
-/// Prepares what a way needs; `Ok(Err(_))` says why it is not available here.
+/// Prepares what a way needs; `Ok(Err(_))` says why the way is not available on this machine.
 pub(super) fn prepare(
     way: Way,
     time: Duration,
@@ -140,7 +140,7 @@ type Action = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub(super) struct Alarm {
     delay: Duration,
-    /// Taken when it is dropped: the thread ends when no thread can ask any more.
+    /// Taken when this value is dropped: the thread ends when no other thread can ask any more.
     sender: Option<Sender<(Instant, Action)>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -185,12 +185,13 @@ impl Drop for Alarm {
 const READ: usize = 4096;
 /// Pages of the file: 64 MiB, more than the cache of a disk's controller keeps for long.
 const PAGES: u64 = 16 << 10;
-/// Coprime with the number of pages: every page's turn comes, and neighbours are far from each other.
+/// The step from one read to the next, coprime with the number of pages: every page is read in turn, and consecutive reads are far from
+/// each other.
 const STRIDE: u64 = 7_919;
-/// Reads that say how long one takes.
+/// The number of reads that measure how long a read takes.
 const TRIALS: usize = 101;
 
-/// The file; unlinked at once, so that nothing is left behind, however the run ends.
+/// The file; it is unlinked at once, so that nothing is left behind, however the run ends.
 #[derive(Debug)]
 pub(super) struct Disk {
     file: File,
@@ -198,7 +199,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Makes the file in `folder` and fills it; text that says why that, or reading it directly, is impossible.
+    /// Makes the file in `folder` and fills it. If that, or reading the file directly, is impossible, the text says why.
     pub(super) fn make(folder: &Path) -> Result<Self, String> {
         let path = folder.join(format!("nearq-blocking-{}", std::process::id()));
         let explain = |error: io::Error| match error.raw_os_error() {

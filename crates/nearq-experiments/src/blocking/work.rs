@@ -14,12 +14,12 @@ use std::time::Duration;
 
 // The computing of an item: a fixed amount of work, measured once in CPU time.
 //
-// If an item span until the clock had advanced by 50 us, waiting for a CPU would count as work: two items on one CPU would be
-// done in the time of one. So the number of rounds is fixed, of a loop whose every step needs the one before.
+// If an item spun until the clock had advanced by 50 us, waiting for a CPU would count as work: two items on one CPU would be done in the
+// time of one. So an item does a fixed number of rounds of a loop, each step of which needs the result of the step before.
 
 /// How long one measured stretch takes.
 const STRETCH: Duration = Duration::from_millis(2);
-/// How many of them each thread measures.
+/// How many stretches each thread measures.
 const STRETCHES: usize = 25;
 /// Rounds of the first guess.
 const FIRST: u64 = 10_000;
@@ -47,10 +47,9 @@ fn cpu_time_of(rounds: u64) -> Result<Duration, Error> {
     Ok(clock()?.saturating_sub(start))
 }
 
-/// Nanoseconds of CPU time that a round takes while all of `cpus` are measured, as the median of many stretches, and their
-/// spread.
+/// Nanoseconds of CPU time that a round takes while all of `cpus` are measured: the median of many stretches, and their spread.
 ///
-/// All at once, because CPUs that share a core or a clock are slower together than alone.
+/// All CPUs are measured at once, because CPUs that share a core or a clock are slower together than alone.
 pub(crate) fn nanoseconds_per_round(cpus: &CpuSet) -> Result<Summary, Error> {
     let measure = || -> Result<Vec<f64>, Error> {
         let mut rounds = FIRST;
@@ -89,7 +88,7 @@ pub(crate) fn rounds_for(time: Duration, nanoseconds_per_round: f64) -> u64 {
 /// The pause between two counts.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Threads of this process now.
+/// The number of threads of this process now.
 pub(super) fn now() -> u64 {
     // Without /proc nothing is counted.
     fs::metadata("/proc/self/task").map_or(0, |data| data.nlink().saturating_sub(2))

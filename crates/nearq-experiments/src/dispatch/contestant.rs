@@ -1,4 +1,4 @@
-//! The contestants: the other pools and ours, and what is asked of each.
+//! The contestants: the other pools and ours, and the operations that each provides.
 
 use super::gauge::{Gauge, PROBES};
 use super::load::{self, Detached, Feed, IN_FLIGHT, Sample, flood, idle, issuers};
@@ -19,17 +19,17 @@ use std::time::Duration;
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Load {
-    /// Items from one thread outside of the pool, without waiting for their end.
+    /// Items from one thread outside the pool, which does not wait for their end.
     Outside,
-    /// The same, and the issuer waits for every result.
+    /// As before, but the issuer waits for every result.
     Joined,
     /// Items queued by a worker.
     Inside,
     /// Single items with a gap between them.
     Idle,
-    /// As outside, requeueing, for every scope.
+    /// As the load from outside, with requeued items, for every scope.
     Scope,
-    /// An issuer on each CPU, which waits for its item before it queues the next: the kernel's test_workqueue.
+    /// An issuer on each CPU, which waits for its item before it queues the next one, as in the kernel's test_workqueue.
     Issuers,
 }
 
@@ -51,7 +51,7 @@ impl Load {
     }
 }
 
-/// How long and how often.
+/// How long and how often is measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Threads of every pool.
@@ -62,7 +62,7 @@ pub struct Plan {
     pub items: usize,
     /// How long a flood lasts.
     pub duration: Duration,
-    /// Not counted, before each flood.
+    /// The time before each flood that is not counted.
     pub warm_up: Duration,
     /// Single items of an idle round.
     pub idle_samples: usize,
@@ -75,10 +75,10 @@ pub trait Contestant<P: Host> {
     /// The row's name under a load; `None` if it does not take part.
     fn row(&self, load: Load) -> Option<&'static str>;
 
-    /// Whether it is ours, or one to compare with.
+    /// Whether it is ours, or a pool to compare with.
     fn ours(&self) -> bool;
 
-    /// One round, with a pool that is started for it and is gone afterwards.
+    /// One round, with a pool that is started for it and stopped afterwards.
     fn measure(&self, load: Load, plan: &Plan, gauge: &'static Gauge<P>) -> Result<Sample, Error>;
 }
 
@@ -142,7 +142,7 @@ pub fn peers() -> Vec<Rc<dyn Contestant<Linux>>> {
     ]
 }
 
-// nearq as a contestant of `dispatch`: the only file here that knows nearq's API.
+// nearq as a contestant of `dispatch`: this is the only file here that uses nearq's API.
 
 /// Ours, in the order of the tables.
 pub(crate) fn contestants<P: Host>(machine: &Machine) -> Vec<Rc<dyn Contestant<P>>> {
@@ -282,7 +282,7 @@ impl<P: Platform> Feed for Rotation<P> {
     }
 }
 
-/// Queues an item. If it is still queued, because others overtook it, waits for it.
+/// Queues an item. If it is still queued, because other items overtook it, waits for it.
 #[inline]
 fn requeue<P: Platform>(queue: &Workqueue<P>, work: &Work<P>) {
     while !queue.queue(work) {

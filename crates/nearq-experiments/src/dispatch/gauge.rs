@@ -1,4 +1,4 @@
-//! What every item of the `dispatch` experiment touches: it must cost the same in every pool, and little.
+//! The data that every item of the `dispatch` experiment touches: the cost must be small, and the same in every pool.
 //!
 //! An item adds one to a counter of the CPU that runs it, on a cache line that no other CPU writes: about 5 ns, and
 //! no line moves between CPUs. The issuer adds the counters up only when it has used up the items that the last sum
@@ -9,12 +9,12 @@ use hdrhistogram::Histogram;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use std::time::Duration;
 
-/// Probes that can be on their way at once: twice as many as a flood keeps in flight.
+/// The number of probes that can be in flight at once: twice as many as a flood keeps in flight.
 pub const PROBES: usize = 32;
 /// Longest latency that a histogram holds; longer ones count as this long.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Alone on two cache lines, because CPUs fetch them in pairs.
+/// A value alone on two cache lines, because CPUs fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded<T>(T);
@@ -27,7 +27,7 @@ pub struct Gauge<P: Platform> {
 }
 
 impl<P: Platform> Gauge<P> {
-    /// A gauge for the rest of the process's life, for CPUs with numbers below `cpus`. Others share their counters.
+    /// A gauge for the rest of the process's life, for CPUs with numbers below `cpus`. CPUs with higher numbers share these counters.
     pub fn leak(cpus: usize) -> &'static Self {
         let padded = |count| (0..count).map(|_| Padded(P::AtomicU64::new(0))).collect();
         Box::leak(Box::new(Self { counters: padded(cpus.max(1)), probes: padded(PROBES) }))
@@ -79,7 +79,7 @@ impl<P: Platform> Gauge<P> {
 /// The issuer's side of the probes: when they were queued, and the latencies found.
 pub(super) struct Probes<P: Platform> {
     gauge: &'static Gauge<P>,
-    /// When each probe was queued; zero for one that is not on its way.
+    /// When each probe was queued; zero for a probe that is not in flight.
     queued: [u64; PROBES],
     queue: Histogram<u64>,
     start: Histogram<u64>,
@@ -101,7 +101,7 @@ pub struct Latency {
 }
 
 impl<P: Platform> Probes<P> {
-    /// No probe on its way.
+    /// A state without probes in flight.
     pub(super) fn new(gauge: &'static Gauge<P>) -> Self {
         let histogram = || {
             Histogram::new_with_max(LONGEST.as_nanos() as u64, 3).expect("the bounds are constants")
@@ -109,7 +109,7 @@ impl<P: Platform> Probes<P> {
         Self { gauge, queued: [0; PROBES], queue: histogram(), start: histogram() }
     }
 
-    /// Queues a probe through `queue`, and notes how long that took. False if it is still on its way.
+    /// Queues a probe through `queue`, and notes how long that took. False if the probe is still in flight.
     pub(super) fn send(&mut self, probe: usize, queue: impl FnOnce()) -> bool {
         if !self.collect(probe) {
             return false;
@@ -123,7 +123,7 @@ impl<P: Platform> Probes<P> {
         true
     }
 
-    /// Notes the start of a probe; true if it is not, or no longer, on its way.
+    /// Notes the start of a probe; true if the probe is not, or no longer, in flight.
     pub(super) fn collect(&mut self, probe: usize) -> bool {
         if self.queued[probe] == 0 {
             return true;
@@ -136,8 +136,8 @@ impl<P: Platform> Probes<P> {
         true
     }
 
-    /// Notes the starts of all probes, none of which is on its way any more. Returns the latencies of the calls
-    /// that queue, and those from queueing to start.
+    /// Notes the starts of all probes, none of which is in flight any more. Returns the latencies of the queueing calls, and the latencies
+    /// from queueing to start.
     pub(super) fn finish(mut self) -> (Latency, Latency) {
         for probe in 0..PROBES {
             let done = self.collect(probe);
@@ -158,7 +158,7 @@ impl Latency {
         Self { p50: at(0.5), p90: at(0.9), p95: at(0.95), p99: at(0.99), max: us(histogram.max()) }
     }
 
-    /// The latencies of these durations in nanoseconds; none if there are none.
+    /// The latencies of these durations in nanoseconds; `None` if there are no durations.
     pub(super) fn of_all(mut ns: Vec<u64>) -> Option<Self> {
         ns.sort_unstable();
         let max = us(*ns.last()?);

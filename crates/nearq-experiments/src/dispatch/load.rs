@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Items in flight, the same for every contestant.
 pub const IN_FLIGHT: usize = 1024;
-/// The issuer queues again when this many are done: it must not read the counters for every item.
+/// The issuer queues again when this many items are done: it must not read the counters for every item.
 const QUARTER: u64 = IN_FLIGHT as u64 / 4;
 /// One item in this many is a probe.
 const PROBE_EVERY: u64 = 64;
@@ -31,11 +31,11 @@ pub struct Sample {
     pub cpus_busy: Option<f64>,
     /// The latency of the call that queues.
     pub queue: Option<Latency>,
-    /// From queueing to start.
+    /// The latency from queueing to start.
     pub start: Option<Latency>,
 }
 
-/// The sample of `items` items since then.
+/// The sample of `items` items since the clocks were read.
 fn sample<P: Host>(since: &Since, items: u64) -> Sample {
     let elapsed = since.elapsed::<P>();
     Sample {
@@ -63,7 +63,7 @@ pub trait Feed {
 pub(super) struct Detached<'p, Q, P: Host> {
     /// The pool.
     pub pool: &'p Q,
-    /// What the items touch.
+    /// The gauge that the items touch.
     pub gauge: &'static Gauge<P>,
 }
 
@@ -93,10 +93,10 @@ pub fn flood<P: Host>(
     let (base, start) = (gauge.completed(), Since::now::<P>());
     let (mut issued, mut free_slots, mut probes) = (0_u64, IN_FLIGHT as u64, Probes::new(gauge));
     let mut probe = 0;
-    // At least once, however late it already is.
+    // This is done at least once, however late it already is.
     loop {
         for _ in 0..free_slots {
-            // A plain item takes the place of a probe that is still on its way.
+            // A plain item takes the place of a probe that is still in flight.
             if issued.is_multiple_of(PROBE_EVERY) && probes.send(probe, || feed.probe(probe)) {
                 probe = (probe + 1) % PROBES;
             } else {
@@ -139,13 +139,13 @@ pub(super) fn joined<Q: Peer, P: Host>(
 ) -> Sample {
     let (start, mut issued) = (Since::now::<P>(), 0_u64);
     let mut handles = VecDeque::with_capacity(IN_FLIGHT);
-    // At least once, however late it already is.
+    // This is done at least once, however late it already is.
     loop {
         while handles.len() < IN_FLIGHT {
             handles.push_back(pool.spawn(move || gauge.done()));
             issued += 1;
         }
-        // The newest of the oldest quarter first: the issuer sleeps once, and the others are done by then.
+        // The newest item of the oldest quarter comes first: the issuer sleeps once, and the other items are done by then.
         let newest = handles.swap_remove_front(QUARTER as usize - 1).expect("the ring is full");
         Q::join(newest);
         handles.drain(..QUARTER as usize - 1).for_each(|handle| Q::join(handle));
@@ -197,7 +197,7 @@ struct Batches<Q, P: Host> {
 
 impl<Q: Peer, P: Host> Batches<Q, P> {
     fn next(self: Arc<Self>) {
-        // Relaxed: each batch is begun by the one that ended the batch before. At least one, however late it is by then.
+        // Relaxed: each batch is begun by the closure that ended the batch before. At least one batch runs, however late it is by then.
         if self.items.load(Ordering::Relaxed) != 0 && P::now() >= self.end {
             self.finished.unpark();
             return;
@@ -208,7 +208,7 @@ impl<Q: Peer, P: Host> Batches<Q, P> {
             let batches = Arc::clone(&self);
             self.pool.detach(move || {
                 batches.gauge.done();
-                // The last one of the batch has seen all others through this counter.
+                // The last closure of the batch has seen all others through this counter.
                 if batches.running.fetch_sub(1, Ordering::AcqRel) == 1 {
                     batches.next();
                 }
@@ -246,29 +246,29 @@ pub fn idle<P: Host>(
 // The load of the kernel's own benchmark, `lib/test_workqueue.c`: a thread bound to each CPU queues one item, times
 // the call that queues it, waits for the item, and does it again.
 //
-// As there, the rate is over all issuers, from the first that begins to the last that ends, and the latency is that
-// of the call alone. What differs: items that are not counted go before, since these runs are shorter than the
-// kernel's and starting the workers would show; and each issuer has two items in turn, whereas the kernel's initialises
-// its item again each time, so that none meets its own last execution.
+// As in that benchmark, the rate is over all issuers, from the first that begins to the last that ends, and the latency is that of the call
+// alone. There are two differences: uncounted items run first, because these runs are shorter than the kernel's and the start of the
+// workers would be visible; and each issuer uses two items in turn, whereas the kernel's initialises its item again each time, so that no
+// item meets its own last execution.
 
 /// Items of each issuer that are not counted, for one that is.
 const WARM_UP_SHARE: usize = 10;
 
-/// Items of each issuer before those that are counted, at least one for each item that it has.
+/// Items of each issuer before the counted ones, at least one for each item that it has.
 pub(super) fn warm_up(items: usize) -> usize {
     (items / WARM_UP_SHARE).max(ITEMS)
 }
 
-/// Items that an issuer has in turn.
+/// The number of items that an issuer uses in turn.
 pub(super) const ITEMS: usize = 2;
 
 /// What all issuers share.
 struct Start<P: Host> {
     /// Issuers that are not yet, or no longer, at work.
     out: P::AtomicU32,
-    /// Set when all have warmed up.
+    /// Set when all issuers have warmed up.
     go: P::AtomicU32,
-    /// The thread that waits for all of them.
+    /// The thread that waits for all issuers.
     all_out: Parker<P>,
 }
 
@@ -341,7 +341,7 @@ pub fn issuers<P: Host, F: FnMut() + Send + 'static>(
     Ok(Sample { ns_per_item, queue: Latency::of_all(all.calls), ..Sample::default() })
 }
 
-/// An issuer's life.
+/// The body of an issuer's thread.
 fn issue<P: Host>(
     mut queue: impl FnMut(),
     done: &Parker<P>,
@@ -369,15 +369,15 @@ fn issue<P: Host>(
 }
 
 impl<P: Host> Start<P> {
-    /// One more issuer is out; the last of `issuers` says so.
+    /// Records that one more issuer is done; the last of `issuers` wakes the waiting thread.
     fn arrive(&self, issuers: usize) {
-        // AcqRel: the last one has seen what all others did.
+        // AcqRel: the last issuer has seen what all others did.
         if self.out.fetch_add(1, Ordering::AcqRel) as usize + 1 == issuers {
             self.all_out.unpark();
         }
     }
 
-    /// Waits until all are out; none if no item has run for too long.
+    /// Waits until all issuers are done; `None` if no item has run for too long.
     fn wait_for_all(&self, gauge: &Gauge<P>) -> Option<()> {
         let mut seen = gauge.completed();
         while !self.all_out.park(Some(P::now() + P::LOST_AFTER)) {

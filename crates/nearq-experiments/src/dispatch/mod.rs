@@ -1,12 +1,12 @@
 //! `nearq bench dispatch`: how much it costs to run an item, and how soon it starts, compared with other pools in the same run; and the
 //! same for each scope, with an issuer on each CPU.
 //!
-//! Every contestant has as many threads as there are usable CPUs. It is started for each of its rounds, and has ended before the next round
-//! begins. Rounds go through the list forwards and backwards in turn, so that a machine that slows down or speeds up favours no contestant.
-//! Figures are medians over the rounds.
+//! Every contestant has as many threads as there are usable CPUs. It is started for each of its rounds, and is stopped before the next
+//! round begins. Rounds go through the list forwards and backwards in turn, so that a machine that slows down or speeds up favours no
+//! contestant. Figures are medians over the rounds.
 //!
 //! On a simulated machine the same code runs in virtual time, each round has a seed of its own, and each of its rows a fresh machine. The
-//! other pools are Linux programs and take no part there.
+//! other pools are Linux programs and do not take part on simulated machines.
 
 mod contestant;
 mod gauge;
@@ -51,9 +51,9 @@ pub struct DispatchOptions {
     pub items: Option<usize>,
 }
 
-/// Between two single items.
+/// The gap between two single items.
 const GAP: Duration = Duration::from_millis(5);
-/// Not counted, before each flood.
+/// The time before each flood that is not counted.
 const WARM_UP: Duration = Duration::from_millis(10);
 /// Most single items of an idle round.
 const MOST_IDLE: usize = 100_000;
@@ -229,7 +229,7 @@ fn simulated(
     Ok((ended.result?, ended.trace_hash))
 }
 
-/// The load `issuers` with one scope on a simulated machine, for code that asks other questions of it.
+/// The load `issuers` with one scope on a simulated machine, for code that varies other parameters.
 pub(crate) fn simulated_issuers(
     machine: &Machine,
     scope: AffinityScope,
@@ -241,7 +241,7 @@ pub(crate) fn simulated_issuers(
     simulated(machine, &contestant, Load::Issuers, &Plan { items, ..plan }, seed)
 }
 
-/// The rate under `shards` and one pool for each cache, while lines move at another cost under a cache.
+/// The rates with shards and with one pool for each cache, when lines move at another cost under a cache.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct LineCost {
     /// The cost of a line from another core under the same cache, in percent of the machine's.
@@ -252,7 +252,7 @@ struct LineCost {
     cache: f64,
 }
 
-/// Further questions to a simulated machine: does the result depend on the number of items, and on what else?
+/// Further checks on a simulated machine: how the result depends on the number of items and on other parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checks {
     /// By how much the rate of a scope changes at most with half as many items, in percent.
@@ -324,7 +324,7 @@ pub(crate) fn distinct_scopes(machine: &Machine) -> Vec<AffinityScope> {
         .collect()
 }
 
-/// Scopes that have the same pods as a coarser one, with that.
+/// Scopes that have the same pods as a coarser scope, with that coarser scope.
 fn coinciding(machine: &Machine) -> Vec<(AffinityScope, AffinityScope)> {
     let coarsest_first = || AffinityScope::ALL.iter().copied().rev();
     let same = |scope: AffinityScope| {
@@ -439,7 +439,7 @@ mod tests {
         let flood = (plan.duration + 2 * plan.warm_up).as_secs_f64();
         // Sleeping takes longer than requested.
         let idle = plan.idle_samples as f64 * plan.gap.as_secs_f64() * 1.2;
-        // An item of each issuer and back, with two switches: some 20 us where it is slow.
+        // An item of each issuer and back, with two switches: some 20 us on a slow machine.
         let issuers = plan.items as f64 * 20e-6;
         let round =
             f64::from(floods) * flood + f64::from(idles) * idle + f64::from(scopes) * issuers;

@@ -18,7 +18,7 @@ const NO_TARGET: &str = " (no target)";
 fn names(rows: &[Row], load: Load) -> Vec<&str> {
     let mut names = table::names(rows, load.name());
     if load == Load::Issuers {
-        // Those that coincide with others would stand behind them.
+        // Points that coincide with others would be hidden behind them.
         names.sort_by_key(|name| AffinityScope::ALL.iter().position(|scope| scope.name() == *name));
     }
     names

@@ -21,7 +21,7 @@ pub struct Goal {
     pub name: &'static str,
     /// Our row.
     pub row: &'static str,
-    /// The best of the others.
+    /// The best other pool.
     pub best_other: String,
     /// Our median.
     pub ours: f64,
@@ -85,7 +85,7 @@ pub struct Shards {
     pub goal: f64,
     /// The published factor for this machine.
     pub published: Option<f64>,
-    /// Whether the goal is met; none if nothing is judged.
+    /// Whether the goal is met; `None` if nothing is judged.
     pub met: Option<bool>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn has_shards(machine: &Machine) -> bool {
     machine.pods(AffinityScope::CacheShard) != machine.pods(AffinityScope::Cache)
 }
 
-/// Compares the medians of shards and whole caches; none if they are the same.
+/// Compares the medians of shards and whole caches; `None` if they are the same.
 pub fn judge_shards(rows: &[Row], machine: &Machine) -> Option<Shards> {
     let rate = |scope: AffinityScope| {
         let row = find(rows, Load::Issuers.name(), scope.name(), metric::ITEMS_PER_SECOND)?;

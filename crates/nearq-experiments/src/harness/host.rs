@@ -20,16 +20,16 @@ use std::time::Duration;
 
 /// A platform that experiments run on.
 pub trait Host: Platform {
-    /// What wakes an issuer here.
+    /// The bell that wakes an issuer on this platform.
     type Bell: Bell;
 
     /// Reads how much time the host took from a CPU.
     type Steal;
 
-    /// An item that has not run for this long never will.
+    /// An item that has not run after this long never will.
     const LOST_AFTER: Duration;
 
-    /// One wait for a lock in this many goes into the distribution, with that weight, unless it is long.
+    /// One wait for a lock in this many goes into the distribution, with this number as its weight; long waits all do.
     const EVERY: u64 = 1;
 
     /// CPU time of the whole program so far; `threads` are its working threads.
@@ -38,7 +38,7 @@ pub trait Host: Platform {
     /// Uses the CPU for that many rounds.
     fn compute(rounds: u64);
 
-    /// For that CPU.
+    /// A reader for that CPU.
     fn steal(cpu: usize) -> Self::Steal;
 
     /// Time that the host has taken so far, in any unit.
@@ -65,7 +65,7 @@ pub trait Host: Platform {
         Ok(None)
     }
 
-    /// Runs `body` so that no thread of it is left for what is measured next.
+    /// Runs `body`, and makes sure that none of its threads is left for the next measurement.
     fn alone<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         body()
     }
@@ -78,19 +78,19 @@ pub trait Host: Platform {
         body()
     }
 
-    /// A counter that goes at a constant rate, and is read quickly. Two readings of threads on different CPUs cannot be compared.
+    /// A counter that runs at a constant rate and is read quickly. Readings of threads on different CPUs cannot be compared.
     #[inline]
     fn ticks() -> u64 {
         Self::now().as_nanos()
     }
 
-    /// Nanoseconds of one of them.
+    /// Nanoseconds of one tick of the counter.
     fn tick_ns() -> f64 {
         1.0
     }
 }
 
-/// What wakes a thread that waits: rung before the wait, it ends the wait at once.
+/// A bell that wakes a waiting thread: if it is rung before the wait, the wait ends at once.
 pub trait Bell: Clone + Send + Sync + Sized + 'static {
     /// A bell that has not been rung.
     fn new() -> Result<Self, Error>;
@@ -248,7 +248,7 @@ impl Host for Sim {
     const LOST_AFTER: Duration = Duration::from_secs(1);
 
     fn used_by(threads: &[Self::Thread]) -> Duration {
-        // A thread that is gone has no time that could be read; workers and issuers outlive the run.
+        // The time of a thread that has ended cannot be read; workers and issuers outlive the run.
         threads.iter().filter_map(|thread| Sim::cpu_time(*thread).ok()).sum()
     }
 
@@ -280,7 +280,7 @@ pub(crate) struct Since {
 }
 
 impl Since {
-    /// Begins now.
+    /// Reads them now.
     pub(crate) fn now<P: Host>() -> Self {
         let (cpu, switches) = (P::process_time(), P::switches());
         Self { wall: P::now(), cpu, switches }
@@ -302,7 +302,7 @@ impl Since {
     }
 }
 
-/// A thread of that name, on these CPUs.
+/// Starts a thread of that name on these CPUs.
 pub(crate) fn on_cpus(name: String, cpus: CpuSet) -> ThreadSpec {
     ThreadSpec { name, affinity: Some(cpus), ..ThreadSpec::default() }
 }
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn ticks_have_the_declared_length() {
-        // The best of several: a thread that is preempted between two of the readings is off by that.
+        // The best of several: if a thread is preempted between two of the readings, the result is off by the length of the preemption.
         let off = |_| {
             let (time, ticks) = (Linux::now(), Linux::ticks());
             Linux::sleep(Duration::from_millis(10));

@@ -1,5 +1,5 @@
-//! What all experiments are made of. An experiment defines only what is specific to it: its options, its load, its contestants and
-//! its table. Everything else is here, once.
+//! The common parts of all experiments. An experiment defines only what is specific to it: its options, its load, its contestants and its
+//! table. Everything else is in this module, once.
 //!
 //! | file | has |
 //! |---|---|
@@ -12,12 +12,13 @@
 //! # How an experiment runs
 //! [`run`] takes the options, which are an [`Experiment`], and does this for each:
 //! 1. The machine is what `--on` names. The options that all have are checked.
-//! 2. [`plan`](Experiment::plan) checks the others, and says what will be done: sizes, runs, loads.
-//! 3. [`measure`](Experiment::measure) does it. It puts figures into the [`Run`], by scenario, row and metric, and returns whatever else
-//!    it found. [`Run::round`] has all contestants take their turn once, forwards and backwards in alternate rounds; [`Run::step`] does
-//!    one thing and moves the bar. On the real machine a row is measured where the program runs; on a simulated one each has a fresh
+//! 2. [`plan`](Experiment::plan) checks the other options, and says what will be done: sizes, runs, loads.
+//! 3. [`measure`](Experiment::measure) carries out the plan. It puts figures into the [`Run`], by scenario, row and metric, and returns its
+//!    other findings. [`Run::round`] has all contestants take their turn once, forwards and backwards in alternate rounds; [`Run::step`]
+//!    does one thing and moves the bar. On the real machine a row is measured where the program runs; on a simulated one each has a fresh
 //!    machine ([`simulate`]), and its seed is the number of the run.
-//! 4. The figures of all runs are summarised in rows, and [`too_small`](Experiment::too_small) says why they say too little, if they do.
+//! 4. The figures of all runs are summarised in rows, and [`too_small`](Experiment::too_small) says why they are not meaningful, if they
+//!    are not.
 //! 5. [`judge`](Experiment::judge) compares them with the goals of the project.
 //! 6. [`parameters`](Experiment::parameters), [`text`](Experiment::text) and [`picture`](Experiment::picture) make the report of these
 //!    [`Facts`]. A picture is drawn from the report alone, so that it can be drawn again from its JSON.
@@ -37,13 +38,13 @@ use nearq_report::metric::Metric;
 use nearq_report::{Collector, Environment, Report, Row, Summary, Watch, find};
 use serde_json::Value;
 
-/// An experiment: its options know how it is done.
+/// An experiment, implemented by its options.
 pub trait Experiment: Sized {
     /// Its name on the command line.
     const NAME: &'static str;
     /// What will be done.
     type Plan;
-    /// What is found beside the figures.
+    /// What is found besides the figures.
     type Found;
     /// The result of comparing with the goals.
     type Verdict: Default;
@@ -54,7 +55,7 @@ pub trait Experiment: Sized {
     /// Checks the options, and makes a plan for a machine.
     fn plan(&self, machine: &Machine) -> Result<Self::Plan, Error>;
 
-    /// Carries the plan out.
+    /// Carries out the plan.
     fn measure(&self, run: &mut Run<'_>, plan: &mut Self::Plan) -> Result<Self::Found, Error>;
 
     /// Why a run of this plan says nothing about goals, if it is too small.
@@ -63,7 +64,7 @@ pub trait Experiment: Sized {
     /// Compares the figures with the goals.
     fn judge(facts: &Facts<'_, Self>) -> Self::Verdict;
 
-    /// What the JSON says beside the figures. `quick` and `too_small` are added.
+    /// The parameters of the JSON besides the figures. `quick` and `too_small` are added.
     fn parameters(facts: &Facts<'_, Self>) -> Value;
 
     /// The tables.
@@ -75,7 +76,7 @@ pub trait Experiment: Sized {
     }
 }
 
-/// What is known in the end.
+/// What is known at the end of an experiment.
 #[derive(Debug)]
 pub struct Facts<'f, E: Experiment> {
     /// The experiment.
@@ -90,7 +91,7 @@ pub struct Facts<'f, E: Experiment> {
     pub rows: Vec<Row>,
     /// The conditions.
     pub environment: Environment,
-    /// Why nothing is judged, if that is so.
+    /// Why nothing is judged, if nothing is.
     pub too_small: Option<String>,
     /// The result of comparing with the goals.
     pub verdict: E::Verdict,
@@ -133,7 +134,7 @@ impl<'r> Run<'r> {
         Ok(result)
     }
 
-    /// Does many steps side by side: those of simulated machines.
+    /// Does many steps in parallel: the steps of simulated machines.
     pub(crate) fn all<T: Sync, R: Send>(
         &self,
         tasks: &[T],
@@ -143,8 +144,8 @@ impl<'r> Run<'r> {
         simulated::all(tasks, self.progress, what, work)
     }
 
-    /// One round: each contestant takes its turn, the first one first in even rounds and last in odd ones. Returns what each gave, in
-    /// their order.
+    /// One round: each contestant takes its turn, the first one first in even rounds and last in odd rounds. Returns the result of each, in
+    /// the order of the contestants.
     pub fn round<C, R>(
         &self,
         round: usize,
@@ -174,7 +175,7 @@ pub fn run<E: Experiment>(experiment: &E, progress: &Progress) -> Result<Report,
     result
 }
 
-/// The same on a machine that is known.
+/// As [`run`], on a machine that has already been read.
 pub(crate) fn run_on<E: Experiment>(
     experiment: &E,
     machine: &Machine,
@@ -184,7 +185,7 @@ pub(crate) fn run_on<E: Experiment>(
     run_plan(experiment, machine, experiment.plan(machine)?, progress)
 }
 
-/// The same with a plan that was made.
+/// As [`run`], with a given plan.
 pub(crate) fn run_plan<E: Experiment>(
     experiment: &E,
     machine: &Machine,
@@ -242,7 +243,7 @@ impl<E: Experiment> Facts<'_, E> {
     }
 }
 
-/// Any error as one of a run.
+/// Any error as an error of a run.
 pub(crate) fn failed(error: impl std::fmt::Display) -> Error {
     Error::run(error.to_string())
 }

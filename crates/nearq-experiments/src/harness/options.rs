@@ -44,7 +44,7 @@ impl Default for Common {
 const MOST_RUNS: usize = 1000;
 /// Shortest and longest run.
 const DURATIONS: [Duration; 2] = [Duration::from_millis(10), Duration::from_hours(1)];
-/// The number of runs below which nothing is judged on the real machine, because other things go on during each of them.
+/// The number of runs below which nothing is judged on the real machine, because other programs run during each of them.
 const LEAST_RUNS: usize = 3;
 
 impl Common {
@@ -76,8 +76,8 @@ impl Common {
     }
 }
 
-/// Why a run on `machine` says nothing about goals or differences, if it is too small: smaller than a quick run, or of fewer than three runs on
-/// the real machine. The arguments are what it has and what it must have: runs, and sizes by their options.
+/// Why a run on `machine` says nothing about goals or differences, if it is too small: smaller than a quick run, or of fewer than three
+/// runs on the real machine. The arguments are the run's values and the required values: runs, and sizes by their options.
 pub(crate) fn too_small(
     machine: &Machine,
     runs: [usize; 2],
@@ -99,7 +99,7 @@ pub(crate) fn too_small(
         .then(|| format!("Too small to judge: {}. Give {}, or more.", list(0), list(1)))
 }
 
-/// The number, or why it is refused: it is outside of what is allowed, by the name of its option.
+/// The number, or why it is refused: it is outside the allowed range. The error names the option.
 pub(crate) fn within(
     option: &str,
     given: usize,
@@ -112,7 +112,7 @@ pub(crate) fn within(
     Err(Error::input(format!("{option} {given}: give a number from {least} to {most}")))
 }
 
-/// Refuses a list of numbers that is empty, or has one that is not from 1 to `most`, or one twice.
+/// Refuses a list of numbers that is empty, has a number that is not from 1 to `most`, or has a number twice.
 pub(crate) fn all_within(option: &str, given: &[usize], most: usize) -> Result<(), Error> {
     if given.is_empty() {
         return Err(Error::input(format!(
@@ -128,7 +128,7 @@ pub(crate) fn all_within(option: &str, given: &[usize], most: usize) -> Result<(
     Ok(())
 }
 
-/// Which of these is meant, by its name.
+/// The value that has this name.
 pub(crate) fn named<T: Copy>(option: &str, given: &str, all: &[(&str, T)]) -> Result<T, Error> {
     let found = all.iter().find(|(name, _)| *name == given).map(|(_, one)| *one);
     found.ok_or_else(|| {
@@ -138,7 +138,7 @@ pub(crate) fn named<T: Copy>(option: &str, given: &str, all: &[(&str, T)]) -> Re
     })
 }
 
-/// Refuses an option that would do nothing beside another one.
+/// Refuses an option that would have no effect beside another one.
 pub(crate) fn means_something(
     option: &str,
     is_given: bool,

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What came out of a simulated run that ended as it should.
+/// The result of a simulated run that ended as it should.
 #[derive(Clone, Debug)]
 pub struct Simulated<R> {
     /// What the program returned.
     pub result: R,
     /// A hash of everything that happened: equal hashes are equal runs.
     pub trace_hash: u64,
-    /// Accesses to atomics: what the simulator itself has to do.
+    /// Accesses to atomics, which are the simulator's own work.
     pub accesses: u64,
 }
 
@@ -59,8 +59,8 @@ fn judged<R>(outcome: Outcome<R>, machine: &str, seed: u64) -> Result<Simulated<
     }
 }
 
-/// Does all tasks, as many at a time as there are CPUs to use, each on one thread of its own, and gives their results in order; the error
-/// of the first task that fails, if one does.
+/// Does all tasks, as many at a time as there are usable CPUs, each on a thread of its own. Returns their results in order, or the error of
+/// the first task that fails.
 pub(crate) fn all<T: Sync, R: Send>(
     tasks: &[T],
     progress: &Progress,
@@ -78,7 +78,7 @@ pub(crate) fn all<T: Sync, R: Send>(
             progress.step(what(number, task));
             let result = catch_unwind(AssertUnwindSafe(|| work(task)));
             if !matches!(result, Ok(Ok(_))) {
-                // No thread begins another task.
+                // After this, no thread begins another task.
                 next.store(tasks.len(), Ordering::Relaxed);
             }
             let result = result.unwrap_or_else(|panic| resume_unwind(panic));

@@ -43,7 +43,7 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Each once, in the order in which they first appear.
+/// Each item once, in the order in which they first appear.
 pub(crate) fn distinct<'r>(names: impl Iterator<Item = &'r str>) -> Vec<&'r str> {
     let mut distinct = Vec::new();
     for name in names {

@@ -1,4 +1,4 @@
-//! What follows from the rows: how many times as long one waits as the other, and whether that reaches the goals.
+//! The conclusions from the rows: how many times as long one row waits as another, and whether that reaches the goals.
 
 use super::contestant::row;
 use nearq_report::metric::{self, Metric};
@@ -8,9 +8,9 @@ use serde::Serialize;
 /// How many times as long one row waits as another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// The one that waits longer.
+    /// The row that waits longer.
     pub slow: &'static str,
-    /// The one that it is compared with.
+    /// The row that it is compared with.
     pub fast: &'static str,
     /// What is compared.
     pub metric: &'static str,
@@ -22,9 +22,9 @@ pub struct Ratio {
     pub ratio: f64,
     /// The published ratio, if there is one.
     pub published: Option<f64>,
-    /// What the ratio must be at least, if there is a goal.
+    /// The least ratio that meets the goal, if there is a goal.
     pub goal: Option<f64>,
-    /// Whether it is; none if nothing is judged.
+    /// Whether the ratio meets the goal; `None` if nothing is judged.
     pub met: Option<bool>,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn publish(collector: &mut Collector, scenario: &str, same_load: bool
     }
 }
 
-/// The ratios of the medians; those whose rows are missing are left out. `judged` says whether they are compared with their goals.
+/// The ratios of the medians; ratios whose rows are missing are left out. `judged` says whether they are compared with their goals.
 pub(super) fn ratios(rows: &[Row], scenario: &str, judged: bool) -> Vec<Ratio> {
     let mut ratios = Vec::new();
     for (slow, fast, goals) in COMPARED {

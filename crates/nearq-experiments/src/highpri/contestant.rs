@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-// The rows: what runs the item, and how favoured it is.
+// The rows: what runs the item, and how favoured its thread is.
 
 /// One run of a row.
 type Measure = Rc<dyn Fn(&Plan) -> Result<Samples, Error>>;
@@ -29,10 +29,10 @@ pub(crate) struct Contestant {
     pub(crate) measure: Measure,
 }
 
-/// What a row cannot do without.
+/// The privilege that a row needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Privilege {
-    /// None is needed.
+    /// No privilege is needed.
     None,
     /// A nice value of -20.
     Favoured,
@@ -46,7 +46,7 @@ pub(crate) mod row {
     pub(crate) const NORMAL: &str = "normal";
     /// Our high-priority queue.
     pub(crate) const HIGH: &str = "high";
-    /// The same with the short slice.
+    /// Our high-priority queue with the short slice.
     pub(crate) const HIGH_SLICE: &str = "high+slice";
     /// The high-priority queue, from the expiry of a timer.
     pub(crate) const HIGH_DELAYED: &str = "high delayed";
@@ -64,7 +64,7 @@ pub(crate) const SLICE: Duration = Duration::from_micros(100);
 /// How long the issuer waits for an item that is not off the queue yet.
 const NOT_YET: Duration = Duration::from_micros(100);
 
-/// What a row asks of its queue.
+/// The settings of a row's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueueVariant {
     row: &'static str,
@@ -178,7 +178,7 @@ impl<P: Host> Target<P> for Queued<P> {
         let queue = &self.queue;
         loop {
             let now = P::now();
-            // It has reported its start, and may not be off the queue yet: then it is queued when it ends.
+            // The item has reported its start, and may not be off the queue yet: then it is queued again when it ends.
             let (expected, queued) = if self.delayed {
                 (now + interval, queue.queue_delayed(&self.work, interval))
             } else {

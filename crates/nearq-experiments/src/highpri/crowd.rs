@@ -1,4 +1,4 @@
-//! The threads that compete for the CPU, and the limits that they hit.
+//! The threads that compete for the CPU, and the limits that they reach.
 
 use crate::Error;
 use crate::harness::Host;
@@ -14,30 +14,30 @@ use std::time::Duration;
 // Each sleep ends by a timer, a wake-up and a switch, some microseconds together: some hundred such threads are enough to
 // saturate the CPU.
 //
-// Threads begin and end while the CPU is idle: on a saturated one each start and each end would take as long as a turn of all
-// of them, and they take the lock of the process's memory, for which the others would queue up. So they wait at a gate until all
-// are there, and after their last sleep until they are released, some at a time.
+// Threads begin and end while the CPU is idle: on a saturated CPU each start and each end would take as long as a turn of all of them, and
+// starts and ends take the lock of the process's memory, for which the other threads would queue up. So the threads wait at a gate until
+// all are there, and after their last sleep they wait until they are released, some at a time.
 
-/// What a simulated thread of the crowd does between two sleeps, beside what the simulated kernel takes for the timer, the
-/// wake-up and the switch: a stated round input, not a measurement. On Linux it does nothing, in some 10 ns.
+/// How long a simulated thread of the crowd computes between two sleeps, besides the time of the simulated kernel for the timer, the
+/// wake-up and the switch: this is a stated round input, not a measurement. On Linux the thread does nothing, which takes some 10 ns.
 pub(crate) const CROWD_WORK: Duration = Duration::from_micros(1);
 
 /// How long each of them sleeps.
 pub(crate) const SLEEP: Duration = Duration::from_millis(1);
-/// They need little: space for a call and for what the platform does at a thread's start.
+/// The size of a thread's stack, which is small: space for a call and for the platform's code at a thread's start.
 const STACK: usize = 64 << 10;
 /// How often to check whether all are at the gate.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// How many are released at once.
 const TOGETHER: usize = 16;
 
-/// Not all are there yet.
+/// Not all threads are at the gate yet.
 const CLOSED: u32 = 0;
-/// They sleep in their loops.
+/// The threads sleep in their loops.
 const OPEN: u32 = 1;
-/// They must come back to the gate.
+/// The threads must come back to the gate.
 const BACK: u32 = 2;
-/// They are released as they are woken.
+/// The threads are released as they are woken.
 const OVER: u32 = 3;
 
 struct Shared<P: Host> {
@@ -54,8 +54,8 @@ pub(crate) struct Crowd<P: Host> {
 }
 
 impl<P: Host> Crowd<P> {
-    /// Starts that many on that CPU. An error says how many could be started, and which limit was reached; those have ended by
-    /// then.
+    /// Starts that many threads on that CPU. An error says how many could be started, and which limit was reached; the started threads have
+    /// ended by then.
     pub(crate) fn start(threads: usize, cpu: usize) -> Result<Self, Error> {
         let shared = Shared::<P> {
             gate: P::AtomicU32::new(CLOSED),
@@ -74,7 +74,7 @@ impl<P: Host> Crowd<P> {
             match P::spawn(spec, move || shared.live()) {
                 Ok(thread) => crowd.threads.push(thread),
                 Err(refused) => {
-                    // Before they end, because they count towards the limit that is reached.
+                    // This is done before the threads end, because they count towards the limit that is reached.
                     let reached = reached();
                     drop(crowd);
                     let reached =
@@ -90,24 +90,24 @@ impl<P: Host> Crowd<P> {
         Ok(crowd)
     }
 
-    /// How often one of them has slept and woken so far, all together.
+    /// How often the threads have slept and woken so far, all together.
     pub(crate) fn sleeps(&self) -> u64 {
         self.shared.sleeps.load(Ordering::Relaxed)
     }
 }
 
 impl<P: Host> Shared<P> {
-    /// The life of one of them.
+    /// The body of one of the threads.
     fn live(&self) {
         self.wait(CLOSED);
         self.sleep_again_and_again();
         self.wait(BACK);
     }
 
-    /// Waits at the gate while it has that value.
+    /// Waits at the gate while the gate has that value.
     fn wait(&self, gate: u32) {
         self.there.fetch_add(1, Ordering::Relaxed);
-        // Relaxed here and below: it only determines when they go on.
+        // Relaxed here and below: the gate only determines when the threads go on.
         while self.gate.load(Ordering::Relaxed) == gate {
             P::wait(&self.gate, gate, None);
         }
@@ -115,7 +115,7 @@ impl<P: Host> Shared<P> {
     }
 
     fn sleep_again_and_again(&self) {
-        /// Sleeps that are counted at once: the counter must not matter for the threads.
+        /// Sleeps that are counted at once: the cost of the counter must not matter for the threads.
         const COUNTED: u64 = 16;
         let mut sleeps = 0;
         while self.gate.load(Ordering::Relaxed) == OPEN {
@@ -143,7 +143,7 @@ impl<P: Host> Shared<P> {
 
 impl<P: Host> Drop for Crowd<P> {
     fn drop(&mut self) {
-        // If not all could be started, the gate was never opened, and those that exist are at it already.
+        // If not all threads could be started, the gate was never opened, and the started threads are at it already.
         if self.shared.gate.load(Ordering::Relaxed) == OPEN {
             self.shared.gate.store(BACK, Ordering::Relaxed);
         }
@@ -154,7 +154,7 @@ impl<P: Host> Drop for Crowd<P> {
             let before = left;
             self.shared.open(OVER, TOGETHER);
             left = left.saturating_sub(TOGETHER);
-            // Until these are gone, so that they do not meet the next ones.
+            // Waits until these threads are gone, so that they do not meet the next ones.
             while self.shared.there.load(Ordering::Relaxed) as usize > left && before > left {
                 P::sleep(Duration::from_micros(100));
             }
@@ -179,10 +179,11 @@ const MAPPINGS: u64 = 4;
 const THREAD_KIB: u64 = 96;
 const ARENAS_KIB: u64 = 1 << 20;
 
-/// This close to a limit, it counts as reached: a thread takes several mappings, and other programs start and end threads.
+/// If no more than this is left of a limit, it counts as reached: a thread takes several mappings, and other programs start and end
+/// threads.
 const MARGIN: u64 = 16;
 
-/// The limits that are reached now, in words; none if none of the known limits is.
+/// The limits that are reached now, in words; empty if none of the known limits is reached.
 pub(crate) fn reached() -> Vec<String> {
     limits(Path::new("/")).iter().filter(|limit| limit.is_reached()).map(Limit::describe).collect()
 }
@@ -279,7 +280,7 @@ fn field(status: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Threads of all processes of a user that can be seen.
+/// Threads of all visible processes of a user.
 fn threads_of_user(root: &Path, user: u64) -> Option<u64> {
     let processes = fs::read_dir(root.join("proc")).ok()?;
     let threads = processes.flatten().filter_map(|process| {
@@ -289,7 +290,7 @@ fn threads_of_user(root: &Path, user: u64) -> Option<u64> {
     Some(threads.sum())
 }
 
-/// The folders of the group, and of all groups that it is in, in which a limit may stand: of version 1 and of version 2.
+/// The folders of the group and of all its parents that may set a limit: of version 1 and of version 2.
 fn pids_folders(cgroup: &str) -> Vec<String> {
     let mut folders = Vec::new();
     for line in cgroup.lines() {

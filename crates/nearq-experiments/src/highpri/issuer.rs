@@ -9,12 +9,12 @@ use std::time::Duration;
 
 // The issuer queues the same item again every interval, on a CPU of its own.
 //
-// The item only notes the time and notifies no thread, so that a row's worker does nothing but what the row is about. The issuer
-// reads the time at its next turn. As in the document, one item is measured at a time: an item that has not started when the
-// interval is over is not queued again before the next one. So a long wait counts once, however many intervals it took; if every
-// interval were counted, the slow rows would be even worse.
+// The item only notes the time and notifies no thread, so that a row's worker does only what the row measures. The issuer reads the time at
+// its next turn. As in the document, one item is measured at a time: an item that has not started when the interval is over is not queued
+// again before the next one. So a long wait counts once, however many intervals it took; if every interval were counted, the slow rows
+// would be even worse.
 
-/// An item that has not started after this long never will.
+/// An item that has not started after this time never will.
 const LOST_AFTER: Duration = Duration::from_mins(2);
 /// Items before those that are counted: threads start, memory is touched.
 const WARM_UP: usize = 5;
@@ -24,11 +24,11 @@ const WARM_UP: usize = 5;
 pub(crate) struct Plan {
     /// The CPU that the crowd and the workers are on.
     pub(crate) cpu: usize,
-    /// The one that the issuer is on.
+    /// The CPU that the issuer is on.
     pub(crate) issuer_cpu: usize,
     /// How often the item is queued.
     pub(crate) interval: Duration,
-    /// How long.
+    /// How long a row lasts.
     pub(crate) duration: Duration,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Plan {
 pub(crate) struct Start<P: Host>(P::AtomicU64);
 
 impl<P: Host> Start<P> {
-    /// Nothing has started.
+    /// A place for an item that has not started.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(P::AtomicU64::new(NOT_STARTED)))
     }
@@ -48,9 +48,9 @@ impl<P: Host> Start<P> {
         self.0.store(P::now().as_nanos(), Ordering::Relaxed);
     }
 
-    /// When the item started, if it has since the last call that said so.
+    /// When the item started, if it has started since the last call that returned a time.
     fn take(&self) -> Option<Instant> {
-        // Relaxed: the item is not queued while this is written, and what queues it orders both.
+        // Relaxed: the item is not queued while this is written, and queueing it orders both accesses.
         let at = self.0.load(Ordering::Relaxed);
         if at == NOT_STARTED {
             return None;
@@ -63,13 +63,13 @@ impl<P: Host> Start<P> {
 /// No time.
 const NOT_STARTED: u64 = 0;
 
-/// What runs the item.
+/// The means that run the item.
 pub(crate) trait Target<P: Host> {
     /// Queues the item, and says when its latency begins: now, or when a timer expires.
     fn send(&mut self, interval: Duration) -> Instant;
 }
 
-/// Queues, again and again. Called by the issuer's thread.
+/// Queues the item again and again. Called by the issuer's thread.
 pub(crate) fn measure<P: Host>(
     target: &mut dyn Target<P>,
     start: &Start<P>,
@@ -101,7 +101,7 @@ pub(crate) fn measure<P: Host>(
             continue;
         }
         samples.add(started.saturating_since(expected), stolen != before);
-        // The last one counts, however long it took: leaving it out could leave out the worst.
+        // The last sample counts, however long it took: leaving it out could leave out the worst.
         if P::now() >= end {
             return Ok(samples);
         }
@@ -164,13 +164,13 @@ pub struct Samples(Vec<Sample>);
 /// Figures about latencies, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// How many there are.
+    /// How many samples there are.
     pub samples: usize,
-    /// How many of them fell together with time that the host took.
+    /// How many samples coincided with time that the host took.
     pub stolen: usize,
     /// The longest.
     pub max: f64,
-    /// The longest of those during which the host took nothing; zero if there is none.
+    /// The longest sample during which the host took no time; zero if there is none.
     pub max_unstolen: f64,
     /// The mean of the worst [`TOP`].
     pub top: f64,
@@ -185,18 +185,18 @@ pub struct Figures {
 }
 
 impl Samples {
-    /// Adds one.
+    /// Adds one sample.
     pub fn add(&mut self, latency: Duration, stolen: bool) {
         let latency = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.0.push(Sample { latency, stolen });
     }
 
-    /// Adds those of another run.
+    /// Adds the samples of another run.
     pub fn append(&mut self, mut other: Self) {
         self.0.append(&mut other.0);
     }
 
-    /// How many there are.
+    /// How many samples there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -206,7 +206,7 @@ impl Samples {
         self.0.is_empty()
     }
 
-    /// The figures; none of no samples.
+    /// The figures; `None` if there are no samples.
     pub fn figures(&self) -> Option<Figures> {
         let sorted = self.sorted();
         let max = *sorted.last()?;
@@ -229,9 +229,9 @@ impl Samples {
         })
     }
 
-    /// For each of some latencies (in milliseconds) the share of samples that are at least as long: a falling curve that shows the
-    /// worst as clearly as the middle. Every one of the worst is a point of it; of the others, those at even steps of the
-    /// share's logarithm.
+    /// For each of some latencies (in milliseconds) the share of samples that are at least as long: a falling curve that shows the worst as
+    /// clearly as the middle. Each of the worst samples is a point of the curve; of the other samples, those at even steps of the share's
+    /// logarithm are points.
     pub fn curve(&self) -> Vec<(f64, f64)> {
         /// Points for each factor of ten.
         const STEPS: f64 = 40.0;

@@ -1,13 +1,13 @@
 //! `nearq bench highpri`: how long a high-priority item waits for a CPU that thousands of ordinary threads want, after the
 //! document of 2012 that gave the kernel's high-priority workqueues workers of their own.
 //!
-//! One CPU has 3000 threads at nice 0, each of which sleeps 1 ms in a loop; an item that is queued every 4 ms, a jiffy at 250 Hz,
-//! notes how long it took until it started. The issuer is on another CPU; otherwise its own waiting would set the pace. The document's
+//! One CPU has 3000 threads at nice 0, each of which sleeps 1 ms in a loop; an item that is queued every 4 ms, a jiffy at 250 Hz, notes how
+//! long it took until it started. The issuer is on another CPU, because otherwise its own waiting would set the pace. The document's
 //! "before" is a queue whose items go to the head of the common list: as nothing else is on the list, that is what our queue of ordinary
 //! priority does.
 //!
-//! Beside our rows there are a plain thread, tokio and rayon on the same CPU, each ordinary and favoured, and a real-time thread
-//! that only sleeps: what is late there is late because of the machine.
+//! Besides our rows there are a plain thread, tokio and rayon on the same CPU, each ordinary and favoured, and a real-time thread that only
+//! sleeps: its delays are due to the machine.
 //!
 //! On a simulated machine the same crowd, issuer and queues run in virtual time; each run is a seed and each row has a fresh
 //! machine.
@@ -57,7 +57,7 @@ pub struct HighpriOptions {
 
 /// The document's threads.
 const THREADS: usize = 3000;
-/// The same for a quick run: starting and ending a thread each take a turn of all the others.
+/// The same for a quick run: starting a thread and ending it each take a turn of all the others.
 const QUICK_THREADS: usize = 1000;
 /// Most threads that can be asked for.
 const MOST_THREADS: usize = 1_000_000;
@@ -67,7 +67,7 @@ const JIFFY: Duration = Duration::from_millis(4);
 const INTERVALS: [Duration; 2] = [Duration::from_micros(100), Duration::from_secs(10)];
 /// How long a row lasts; the document's lasted 300 seconds.
 const DURATION: Duration = Duration::from_secs(10);
-/// The same when all rows must end within 30 seconds.
+/// The same if all rows must end within 30 seconds.
 const QUICK_DURATION: Duration = Duration::from_secs(1);
 /// How long a row lasts in virtual time, which takes about as long in real time.
 const SIMULATED_DURATION: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ const SIMULATED_DURATION: Duration = Duration::from_secs(1);
 const SIMULATED_QUICK: Duration = Duration::from_millis(400);
 /// This many items must be queued in a row for a percentile to be meaningful.
 const LEAST_SAMPLES: u32 = 100;
-/// Virtual time after which a simulated row has gone wrong, beside what it takes.
+/// Virtual time, beyond its own length, after which a simulated row counts as failed.
 const SIMULATED_LIMIT: Duration = Duration::from_mins(3);
 
 /// What must be done.
@@ -99,7 +99,7 @@ fn places(machine: &Machine) -> (usize, usize) {
 /// All contestants, and the measurements of each in all runs together.
 type AllSamples = Vec<(Contestant, Samples)>;
 
-/// What is found beside the figures.
+/// What is found besides the figures.
 pub struct Found {
     all: AllSamples,
     /// Which contestants are left out, and what else is worth knowing.
@@ -242,7 +242,7 @@ fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     Ok(Found { all, remarks, wake_ups })
 }
 
-/// Whether the kernel shares CPUs between autogroups first, and then within them.
+/// Whether the kernel distributes CPU time first between autogroups, and then within them.
 fn in_autogroups() -> bool {
     let setting = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
     setting.is_ok_and(|text| text.trim() == "1")

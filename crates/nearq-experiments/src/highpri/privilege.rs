@@ -7,8 +7,8 @@ use std::io;
 use std::mem::size_of;
 use std::os::unix::fs::FileExt as _;
 
-// What the experiment does to its own threads on Linux: favours the one that queues, takes the privilege to be favoured
-// from it, and makes one a real-time thread.
+// What the experiment does to its own threads on Linux: it favours the thread that queues, takes the privilege to be favoured from a
+// thread, and makes a thread a real-time thread.
 //
 // A thread's privileges are its own, and the threads that it starts inherit them. So a row without the privilege is a row
 // whose issuer has given it up before the runtime starts its first thread; the rest of the process keeps it.
@@ -17,13 +17,13 @@ fn check(returned: libc::c_long) -> io::Result<()> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The limit on nice values as it was, put back when this is dropped.
+/// The limit on nice values as it was, which is restored when this is dropped.
 #[derive(Debug)]
 pub(crate) struct NiceLimit(Rlimit);
 
 impl Drop for NiceLimit {
     fn drop(&mut self) {
-        // It was in effect before, so it is not above the hard limit.
+        // The value was in effect before, so it is not above the hard limit.
         let _ = setrlimit(Resource::Nice, self.0);
     }
 }
@@ -42,8 +42,8 @@ pub(crate) fn give_up() -> io::Result<NiceLimit> {
     Ok(NiceLimit(limit))
 }
 
-/// Sets the caller's class, nice value and slice (zero is the system's own). With `alone`, threads that it starts do not inherit
-/// that, but are ordinary ones.
+/// Sets the caller's class, nice value and slice (zero is the system's own). With `alone`, threads that it starts do not inherit these, but
+/// are ordinary threads.
 fn schedule(policy: i32, nice: i32, priority: u32, slice_ns: u64, alone: bool) -> io::Result<()> {
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -59,17 +59,17 @@ fn schedule(policy: i32, nice: i32, priority: u32, slice_ns: u64, alone: bool) -
     check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0_u32) })
 }
 
-/// Favours the caller as much as a thread can be, but not what it starts.
+/// Favours the caller as much as possible, but not the threads that it starts.
 pub(crate) fn favour_alone() -> io::Result<()> {
     schedule(libc::SCHED_OTHER, MOST_FAVOURED, 0, 0, true)
 }
 
-/// Gives the caller, and what it starts, a nice value and the system's own slice.
+/// Gives the caller, and the threads that it starts, a nice value and the system's own slice.
 pub(crate) fn favour(nice: i32) -> io::Result<()> {
     schedule(libc::SCHED_OTHER, nice, 0, 0, false)
 }
 
-/// Makes the caller a real-time thread of the lowest priority, before all ordinary ones.
+/// Makes the caller a real-time thread of the lowest priority, which runs before all ordinary threads.
 pub(crate) fn real_time() -> io::Result<()> {
     schedule(libc::SCHED_FIFO, 0, 1, 0, true)
 }
@@ -100,7 +100,7 @@ pub struct StealClock {
 }
 
 impl StealClock {
-    /// For that CPU. Without `/proc`, nothing is ever stolen.
+    /// A reader for that CPU. Without `/proc`, it never reports stolen time.
     pub(crate) fn of(cpu: usize) -> Self {
         Self {
             file: File::open("/proc/stat").ok(),
@@ -114,7 +114,7 @@ impl StealClock {
         let Some(file) = &self.file else { return 0 };
         loop {
             let Ok(length) = file.read_at(&mut self.buffer, 0) else { return 0 };
-            // The CPUs' lines come first; what follows is cut off, and so may their last one be.
+            // The CPUs' lines come first; the text after them is cut off, and the last of their lines may be cut off too.
             let whole = length < self.buffer.len();
             let text = String::from_utf8_lossy(&self.buffer[..length]);
             if let Some(steal) = steal_of(&text, &self.line, whole) {

@@ -52,7 +52,7 @@ fn a_short_run_here_has_every_row_and_column() {
 
 #[test]
 fn a_row_that_is_left_out_has_a_reason() {
-    // In a thread that may favour no thread, like a user without the privilege.
+    // This runs in a thread that may favour no thread, like a user without the privilege.
     let report = std::thread::spawn(|| {
         let _limit = privilege::give_up().unwrap();
         short("here", 10, 30)

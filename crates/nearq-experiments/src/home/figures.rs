@@ -1,4 +1,4 @@
-//! From accounts to figures, what the document published, and the goals.
+//! Turns accounts into figures; also has the document's published figures and the goals.
 
 use super::Ran;
 use super::plan::{GRACE, Plan, Row, Scenario};
@@ -7,7 +7,7 @@ use nearq_report::metric::{self, Metric};
 use nearq_report::{Collector, Row as Figure, find};
 use serde::Serialize;
 
-// From accounts to numbers: what a run says about a row, and about one row compared with another.
+// Turns accounts into numbers: the figures of a row, and of one row compared with another.
 
 /// Nanoseconds as seconds.
 pub(super) fn seconds(nanoseconds: u64) -> f64 {
@@ -84,7 +84,7 @@ fn cpu_seconds(ran: &Ran, from: std::time::Duration, to: std::time::Duration) ->
     seconds(home + away)
 }
 
-/// CPU time at home from a second after the end of the disturbance on, in percent.
+/// CPU time at home from one second after the end of the disturbance onwards, in percent.
 fn home_after(plan: &Plan, ran: &Ran) -> Option<f64> {
     let ([_, over], end) = (plan.disturbed?, plan.end?);
     percent(sum(staying(plan, ran).map(|report| report.within(over + GRACE, end))))
@@ -102,7 +102,7 @@ pub(super) fn compare(collector: &mut Collector, plans: &[Plan], publish: bool) 
             let gain = (1.0 - with / without) * 100.0;
             collector.add(&scenario, row.name(), metric::ELAPSED_GAIN, gain);
             let gap = elapsed(Row::Oracle).map(|oracle| without - oracle);
-            // If there is next to no gap between them, no share of it is meaningful.
+            // If there is almost no gap between them, no share of it is meaningful.
             if let Some(gap) = gap.filter(|gap| row != Row::Oracle && *gap > without / 100.0) {
                 let closed = (without - with) / gap * 100.0;
                 collector.add(&scenario, row.name(), metric::GAP_CLOSED, closed);
@@ -137,7 +137,7 @@ pub struct Goal {
     pub reached: f64,
     /// What it must be at least, or at most.
     pub goal: f64,
-    /// Whether it must be at most that.
+    /// Whether that bound is an upper one.
     pub at_most: bool,
     /// The unit, for people: nothing for a ratio.
     pub unit: &'static str,
@@ -149,7 +149,7 @@ pub struct Goal {
 const GAP: f64 = 70.0;
 /// The least share of the CPU time at home after a disturbance, in percent.
 const AT_HOME: f64 = 95.0;
-/// The most times a task may change nodes for each time that it left its home: there and back, and as much again.
+/// The most changes of node of a task for each time that it left its home: out and back, and as many again.
 const CROSSINGS: f64 = 4.0;
 /// The least ratio of CPU time while a home is overloaded to that without homes.
 const WORK_CONSERVED: f64 = 0.99;

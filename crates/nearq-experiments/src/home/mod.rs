@@ -1,15 +1,15 @@
 //! `nearq bench home`: what home nodes gain for tasks, in three scenarios.
 //!
-//! - **numa-test**: the test of the document of 2003, rewritten. Tasks walk over memory at random; after three seconds a storm of
-//!   800 small processes pushes them about. How long does it take them?
-//! - **displace**: hogs pinned to one node come, displace tasks from it, and go. Are the tasks at home a second later?
+//! - **numa-test**: the test of the document of 2003, rewritten. Tasks walk over memory at random; after three seconds a storm of 800 small
+//!   processes pushes them to other CPUs. How long do the tasks take?
+//! - **displace**: hogs that are pinned to one node start, displace tasks from it, and end. Are the tasks at home a second later?
 //! - **overload**: a node is the home of twice as many tasks as it has CPUs, while others idle; then half of the tasks end. Was
 //!   every CPU used, and do the tasks that had to leave come home?
 //!
 //! Each is run without homes (the kernel alone), with homes (picked when a task starts, kept by `nearq_home::SoftAffinity`), and with
-//! dynamic homes, which follow the memory. On the real machine (`real`) tasks are processes of this command; on a simulated
-//! one (`simulated`) they are simulated processes whose accesses are declared, and there is one more row: tasks pinned in turn to
-//! the CPUs of all nodes with their memory beside them (`oracle`), which no system that must discover this placement can beat by much.
+//! dynamic homes, which follow the memory. On the real machine (`real`) tasks are processes of this command; on a simulated one
+//! (`simulated`) they are simulated processes whose accesses are declared, and there is one more row, `oracle`: tasks are pinned in turn to
+//! the CPUs of all nodes with their memory on the same node, and no system that must discover this placement can beat it by much.
 //!
 //! A task keeps its own account (`account`): it reads its node and its clocks every 20,000 updates.
 
@@ -111,8 +111,8 @@ impl Job {
         self.scheduler.rows(plan.scenario, self.simulated)
     }
 
-    /// What is run one after the other: plans by their index, and rows, forwards in one run and backwards in the next. Loading a scheduler
-    /// takes seconds, so the rows that need it run one after the other.
+    /// What is run in sequence: plans by their index, and rows, forwards in one run and backwards in the next. Loading a scheduler takes
+    /// seconds, so the rows that need it run one after the other.
     fn steps(&self, run: usize) -> Vec<(usize, Row)> {
         let backwards = run % 2 == 1;
         let mut steps = Vec::new();
@@ -192,7 +192,7 @@ impl Experiment for HomeOptions {
         if let Some(passes) = self.passes {
             within("--passes", passes, 1, MOST_PASSES)?;
         }
-        // On one CPU, half as many tasks as CPUs are as many.
+        // On one CPU, half and once the number of CPUs are the same number of tasks.
         distinct.dedup();
         let most = distinct.iter().copied().max().unwrap_or(1);
         let nodes = Nodes::of(machine.topology(), machine.usable());
@@ -269,7 +269,7 @@ impl Experiment for HomeOptions {
     fn parameters(facts: &Facts<'_>) -> Value {
         let job = &facts.plan;
         let rows = job.plans.iter().flat_map(|plan| job.rows(plan));
-        // Otherwise it is the kernel's, whichever that is.
+        // Otherwise the scheduler is the kernel's, whichever that is.
         let known = job.simulated || job.scheduler != Scheduler::Stock;
         let scheduler = |row: &Row| (row.name().to_owned(), row.scheduler().into());
         let schedulers = rows.filter(|_| known).map(scheduler).collect();

@@ -112,9 +112,9 @@ pub(super) struct Plan {
     pub(super) scenario: Scenario,
     pub(super) tasks: usize,
     pub(super) elements: usize,
-    /// How long each task works, by its number.
+    /// How long each task works, by the task's number.
     pub(super) until: Vec<Until>,
-    /// They start on this node, and may run anywhere allowed once their memory is touched.
+    /// The node on which tasks start; they may run on all allowed CPUs once their memory is touched.
     pub(super) start_on: Option<usize>,
     pub(super) storm: Option<Storm>,
     pub(super) hogs: Option<Hogs>,
@@ -128,9 +128,9 @@ const PASSES: usize = 100;
 const QUICK_PASSES: [usize; 2] = [3, 20];
 /// The document's `PROBLEMSIZE`.
 pub(super) const PROBLEM_SIZE: usize = 2_000_000;
-/// The most of it in a quick run on the real machine, however large the caches are.
+/// The largest problem size in a quick run on the real machine, however large the caches are.
 pub(super) const MOST_QUICK: usize = 3_000_000;
-/// Its hackbench.
+/// The document's hackbench.
 const STORM: Storm = Storm { after: Duration::from_secs(3), groups: 20, pairs: 20, messages: 100 };
 /// The storm of a quick run: earlier and smaller.
 const QUICK_STORM: Storm =
@@ -144,7 +144,7 @@ const OVERLOAD: [[u64; 3]; 2] = [[1_000, 12_000, 22_000], [400, 1_000, 2_700]];
 /// How long after the end of a disturbance all tasks must be home again.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
-/// What all plans for a machine have in common.
+/// The common part of all plans for a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Size {
     pub(super) quick: bool,
@@ -187,12 +187,12 @@ impl Size {
         Size { quick, passes, elements, why, nodes }
     }
 
-    /// Whether tasks of numa-test do what the document's did.
+    /// Whether the tasks of numa-test do what the document's tasks did.
     pub(super) fn is_published(&self) -> bool {
         !self.quick && self.elements == PROBLEM_SIZE && self.passes == PASSES
     }
 
-    /// Tasks with these ends, and nothing that disturbs them.
+    /// Tasks with these ends, without a disturbance.
     fn plan(&self, scenario: Scenario, until: Vec<Until>) -> Plan {
         let walks = scenario == Scenario::NumaTest;
         let elements = if walks { self.elements } else { SMALL / ELEMENT };
@@ -207,7 +207,7 @@ impl Size {
         Plan { storm, ..self.plan(Scenario::NumaTest, until) }
     }
 
-    /// `tasks` of them, and two hogs for each CPU of the second node, or of the only one.
+    /// `tasks` tasks, and two hogs for each CPU of the second node, or of the only one.
     pub(super) fn displace(&self, tasks: usize) -> Plan {
         let [from, to, end] = DISPLACE[usize::from(self.quick)].map(Duration::from_millis);
         let node = usize::from(!self.nodes.is_single());
@@ -262,7 +262,7 @@ impl Plan {
         format!("{}, {} tasks", self.scenario.name(), self.tasks)
     }
 
-    /// A time by which the run has gone wrong, in virtual time.
+    /// The virtual time at which the run counts as failed.
     pub(super) fn limit(&self) -> Duration {
         self.end.map_or(Duration::from_hours(4), |end| end + Duration::from_mins(10))
     }
@@ -285,9 +285,9 @@ impl Plan {
 pub(super) struct Start {
     /// The index of its home, if it has one.
     pub(super) home: Option<usize>,
-    /// Where it may run from the start; anywhere if not set.
+    /// The CPUs on which it may run from the start; all CPUs if not set.
     pub(super) cpus: Option<CpuSet>,
-    /// Where it may run once its memory is touched, if that is not the same.
+    /// The CPUs on which it may run once its memory is touched, if these differ.
     pub(super) then: Option<CpuSet>,
     /// The index of the node that its memory must come from; the node where it runs if not set.
     pub(super) memory: Option<usize>,
@@ -310,7 +310,7 @@ pub(super) fn starts(plan: &Plan, row: Row, nodes: &Nodes) -> Vec<Start> {
             Start { home: Some(home), cpus: Some(on(home)), then: None, memory: Some(home) }
         }
         Row::Oracle => {
-            // Round the nodes, and on each round its CPUs.
+            // In turn over the nodes, and on each node in turn over its CPUs.
             let node = task % nodes.len();
             let cpus = &nodes.get(node).cpus;
             let cpu = cpus.iter().nth(task / nodes.len() % cpus.len());

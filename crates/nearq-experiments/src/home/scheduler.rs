@@ -1,7 +1,7 @@
 //! Which scheduler the kernel has: its own, or the node affine one, which `nearq-scx` loads into a real one.
 //!
-//! Under the node affine scheduler tasks are just started: it gives them their homes itself, and no `SoftAffinity` watches over them. That
-//! is one row, `home scheduler`, beside the kernel's own without homes.
+//! Under the node affine scheduler tasks are just started: the scheduler itself gives them their homes, and no `SoftAffinity` watches over
+//! them. This is one row, `home scheduler`, beside the row of the kernel's own scheduler without homes.
 
 use super::plan::{Row, Scenario};
 use super::real;
@@ -28,7 +28,7 @@ impl Scheduler {
         }
     }
 
-    /// What is named, if it is available on the machine and in this build; `program` is this command.
+    /// The named choice, if it is available on the machine and in this build; `program` is this command.
     pub(super) fn named(
         name: Option<&str>,
         machine: &Machine,

@@ -18,7 +18,7 @@ use nearq_topology::CpuSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-// A run on the simulated machine: the tasks are simulated processes, and what they do to their memory is declared.
+// A run on the simulated machine: the tasks are simulated processes, and their accesses to memory are declared.
 //
 // The first thread starts everything and waits for it, as the script of numa_test does: the tasks, the thread that watches them
 // (`watch`), and what disturbs them. What the tasks report goes into a list that no thread holds while calling the platform.
@@ -111,7 +111,7 @@ fn sleep_until(origin: Instant, time: Duration) {
     }
 }
 
-/// Restricts the caller to CPUs. They are the machine's, so it cannot be refused.
+/// Restricts the caller to CPUs. They are CPUs of the machine, so the call cannot be refused.
 fn go_to(cpus: &CpuSet) {
     Sim::set_affinity(Sim::current_thread(), cpus).expect("the CPUs are the machine's");
 }
@@ -235,25 +235,25 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: the mapping is the value's own, and nothing borrows it any more. The result says nothing of use.
+        // SAFETY: the mapping is the value's own, and no reference to it is left. The result is of no use.
         unsafe { libc::munmap(self.start.cast(), self.bytes.max(1)) };
     }
 }
 
 // The storm on a simulated machine: hackbench, of simulated processes.
 //
-// In each group every sender sends `messages` messages of 100 bytes to every receiver, in turn, each by a system call; a
-// receiver takes what there is for it and sleeps when there is nothing. What a message costs is a system call on each side and
-// the transfers of its socket's line between them; copying 100 bytes is in the system call.
+// In each group every sender sends `messages` messages of 100 bytes to every receiver, in turn, each by a system call; a receiver takes all
+// messages for it and sleeps if there are none. A message costs a system call on each side and the transfers of its socket's line between
+// the two; the system call includes copying 100 bytes.
 
-/// Messages that fit into a socket: `net.core.wmem_default`, 212,992 bytes, by the 768 that the kernel counts for a small one.
+/// Messages that fit into a socket: `net.core.wmem_default`, 212,992 bytes, divided by the 768 that the kernel counts for a small message.
 const ROOM: u32 = 277;
 
 /// A socket: how many messages are in it. A process that finds it full or empty waits on that number.
 struct Socket(AtomicU32);
 
 impl Socket {
-    /// Puts a message in; waits while it is full.
+    /// Puts a message in; waits while the socket is full.
     fn send(&self) {
         loop {
             // Relaxed, here and below: the number is all that is shared.
@@ -318,8 +318,8 @@ fn hackbench(storm: Storm, call: Duration) {
 // The thread that watches over the tasks of a simulated run: reads what the simulated kernel counts, asks `SoftAffinity`, sets
 // affinities.
 //
-// It is an ordinary process of the machine that sleeps from period to period, pays for its system calls, and comes late when
-// the CPUs are crowded, as on a real one.
+// It is an ordinary process of the machine that sleeps from period to period, pays for its system calls, and is late if the CPUs are
+// crowded, as on a real machine.
 
 /// A task that is watched.
 struct Watched {
@@ -409,7 +409,7 @@ fn act(action: &Action, affinity: &SoftAffinity, watched: &[Watched]) {
     }
 }
 
-/// A thread that has ended in the meantime needs no CPUs.
+/// A thread that has ended in the meantime needs no affinity.
 fn restrict(thread: Thread, to: &[usize], nodes: &Nodes) {
     let _ = Sim::set_affinity(thread, &nodes.cpus_of(to));
 }
@@ -421,7 +421,7 @@ pub(super) fn pages(thread: Thread, nodes: &Nodes) -> Option<Vec<u64>> {
     Some(nodes.iter().map(of).collect())
 }
 
-/// What the nodes' CPUs did in a period.
+/// The load of the nodes' CPUs in a period.
 fn node_loads(
     nodes: &Nodes,
     before: &[CpuStatistics],

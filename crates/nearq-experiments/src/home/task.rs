@@ -19,7 +19,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How long a task works.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Until {
-    /// That many passes.
+    /// For that many passes.
     Passes(usize),
     /// Until that many nanoseconds after the run began.
     Time(u64),
@@ -27,7 +27,7 @@ pub(super) enum Until {
 
 /// What a task works on, and where.
 pub(super) trait Memory {
-    /// Touches all of it for the first time: `a` is zero, `b` counts, `ix` is random.
+    /// Touches all memory for the first time: `a` is zero, `b` counts, `ix` is random.
     fn touch(&mut self);
     /// Updates by the elements from `from` to below `to`.
     fn update(&mut self, from: usize, to: usize);
@@ -91,9 +91,9 @@ pub(super) fn work(
 // A task's own account of where it ran: from time to time it reads the clocks and its node, and charges the CPU time since the
 // last reading to that node.
 //
-// A task is *at home* on the node that has most of its memory, which may be moved: that is checked when it has been touched, and each
-// second from then on. It is *displaced* from the first reading that finds it elsewhere to the first one that finds it back, or its memory
-// where it is.
+// A task is *at home* on the node that has most of its memory. The memory may be moved, so this node is determined when the memory has been
+// touched, and each second from then on. The task is *displaced* from the first reading that finds it on another node to the first reading
+// that finds it at home again, because it has come back or its memory has followed.
 
 /// Times are charged to slots of the run of this length.
 pub(super) const SLOT: Duration = Duration::from_millis(100);
@@ -109,7 +109,7 @@ pub(super) struct TaskReport {
     pub(super) by_node: Vec<u64>,
     /// Pages by node, in the end.
     pub(super) memory: Vec<u64>,
-    /// How often it was on another node than at the reading before.
+    /// How often it was on a different node than at the reading before.
     pub(super) crossings: u64,
     /// How long it was displaced each time, until it was back.
     pub(super) returns: Vec<u64>,
@@ -168,8 +168,8 @@ impl Account {
         Account { report, node, cpu_time, settled: false, away_since: None }
     }
 
-    /// Its memory is touched, with that many pages on each node: its home is where most are, and stays where it was if that node has as
-    /// many.
+    /// Records that its memory is touched, with that many pages on each node: its home is the node with most pages, and stays where it was
+    /// if that node has as many.
     pub(super) fn settle(&mut self, pages: &[u64]) {
         let of_home = if self.settled { pages.get(self.report.home) } else { None };
         let most = pages.iter().copied().max().unwrap_or(0);

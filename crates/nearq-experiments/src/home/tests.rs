@@ -142,7 +142,7 @@ fn an_unavailable_scheduler_is_refused_with_the_available_ones() {
     };
     let text = refused(&with("numa:2 core:2", "cfs"));
     assert_eq!(text, "--scheduler \"cfs\": give stock, home or both");
-    // What is missing depends on the kernel, and on what is loaded and installed.
+    // The missing part depends on the kernel, and on what is loaded and installed.
     if let Some(why) = real::scheduler::missing(Path::new("nearq")) {
         let text = refused(&with("here", "home"));
         let expected = format!("--scheduler home: {why}; or name a simulated machine with --on");
@@ -181,7 +181,7 @@ fn the_documents_load_has_the_documents_figures_beside_ours() {
     assert_eq!(full.plans[0].storm.unwrap().processes(), 800);
     let quick = options("tx7-itanium2", "numa-test").plan(&machine).unwrap();
     assert!(!quick.size.is_published());
-    // Two machines whose caches are larger than what the document's tasks walk over.
+    // Two machines whose caches are larger than the memory that the document's tasks walk over.
     let large = Machine::named("epyc-9654-2s").unwrap();
     let job = HomeOptions::default().plan(&large).unwrap();
     assert!(job.size.elements * task::ELEMENT >= 4 * 4 * 1024 * 1024, "{}", job.size.why);
@@ -224,8 +224,7 @@ fn a_quick_run_ends_within_half_a_minute() {
     let cpus = machine.parallelism();
     let seconds = |plan: &Plan| match plan.end {
         Some(end) => end.as_secs_f64(),
-        // An element takes a hundred nanoseconds where memory is slow; tasks in excess of the CPUs wait for
-        // them.
+        // An element takes a hundred nanoseconds if memory is slow; tasks in excess of the CPUs wait for CPUs.
         None => (plan.tasks.div_ceil(cpus) * job.size.passes * elements) as f64 * 100e-9,
     };
     let of_plan = |plan: &Plan| job.rows(plan).len() as f64 * seconds(plan);

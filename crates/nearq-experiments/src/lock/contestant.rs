@@ -24,8 +24,8 @@ pub trait Exclusive: Send + Sync + 'static {
     /// A lock that is not held.
     fn free() -> Self;
 
-    /// Does something while holding it. The lock is given back however that ends, or never if it panics and the lock cannot
-    /// do better.
+    /// Does something while holding it. The lock is given back however the action ends. If the action panics, a lock that cannot handle a
+    /// panic is never given back.
     fn with<R>(&self, section: impl FnOnce() -> R) -> R;
 }
 
@@ -52,8 +52,8 @@ exclusive!(OsqLock<(), P>, Self::new_in, |lock| lock.lock(), P);
 exclusive!(std::sync::Mutex<()>, Self::new, |lock| lock.lock().expect("no section panics"));
 exclusive!(parking_lot::Mutex<()>, Self::new, |lock| lock.lock());
 
-/// The queue lock that spins, and yields between two checks: without that it stands still for a time slice at each hand-over
-/// to a thread that has no CPU.
+/// The queue lock that spins, and yields between two checks: without the yield it stands still for a time slice at each hand-over to a
+/// thread that has no CPU.
 type Mcs = mcslock::raw::yields::Mutex<()>;
 
 impl Exclusive for Mcs {
@@ -77,7 +77,7 @@ pub const AUTO: &str = "nearq auto";
 pub const OSQ: &str = "OsqLock";
 /// The standard library's mutex.
 pub const STD: &str = "std";
-/// That of the crate `parking_lot`.
+/// The mutex of the crate `parking_lot`.
 pub const PARKING_LOT: &str = "parking_lot";
 /// The C library's ordinary mutex.
 pub const PTHREAD: &str = "pthread normal";
@@ -155,11 +155,11 @@ pub fn simulated() -> Vec<Contestant> {
 
 /// A mutex of the C library: the ordinary kind, or the one that spins for a while before it sleeps.
 ///
-/// It is what the static initialiser says until it is first locked, holds no address of its own, and is not moved from then on.
+/// It has the value of the static initialiser until it is first locked, does not contain its own address, and is not moved from the first
+/// locking on.
 pub(super) struct Pthread<const ADAPTIVE: bool>(UnsafeCell<pthread_mutex_t>);
 
-// SAFETY: a mutex is there to be used by several threads; it is locked from no thread before it is shared, so it may go to
-// another one.
+// SAFETY: a mutex is meant for use by several threads; no thread locks it before it is shared, so it may be sent to another thread.
 unsafe impl<const ADAPTIVE: bool> Send for Pthread<ADAPTIVE> {}
 // SAFETY: a mutex is meant for use by several threads at once.
 unsafe impl<const ADAPTIVE: bool> Sync for Pthread<ADAPTIVE> {}

@@ -1,4 +1,4 @@
-//! From samples to figures, what the document published, and the goals.
+//! Turns samples into figures; also has the document's published figures and the goals.
 
 use super::contestant::{AUTO, NUMA, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIVE, STD};
 use super::load::{CpuPlacement, Load, Sample, scenario};
@@ -7,7 +7,7 @@ use nearq_report::{Collector, Row, Summary, find};
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
-// From samples to numbers: what a run of all contestants says about each, and about one compared with another.
+// Turns samples into numbers: the figures of each contestant, and of one contestant compared with another.
 
 /// A metric, and how it is read off a sample.
 type Reading<T> = (Metric, fn(&Sample) -> T);
@@ -62,7 +62,7 @@ pub(super) fn collect(
     }
 }
 
-/// The row of the ratios of ours, with its default settings, to another one.
+/// The row of the ratios of our mutex, with its default settings, to another lock.
 pub(super) fn beside(other: &str) -> String {
     format!("{AUTO} / {other}")
 }
@@ -103,11 +103,11 @@ pub struct Goal {
     pub what: String,
     /// The figure; for several numbers of writers, the worst.
     pub reached: f64,
-    /// The writers of that figure; none if it is a mean over all.
+    /// The writers of that figure; `None` if it is a mean over all numbers of writers.
     pub writers: Option<usize>,
     /// What the figure must be at least, or at most.
     pub goal: f64,
-    /// Whether that is the most it may be.
+    /// Whether that bound is an upper one.
     pub at_most: bool,
     /// The unit, for people: nothing for a ratio.
     pub unit: &'static str,
@@ -119,7 +119,7 @@ pub struct Goal {
 const ONE_THREAD: f64 = 0.95;
 /// For contended locks: the numbers of writers for which there are goals.
 const CONTENDED: RangeInclusive<usize> = 2..=64;
-/// The least ratio for each number of them, and the least geometric mean of the ratios.
+/// The least ratio for each number of writers, and the least geometric mean of the ratios.
 const EACH: f64 = 0.95;
 const MEAN: f64 = 1.0;
 /// The most of the fairness.
@@ -150,8 +150,9 @@ impl Figures<'_> {
         self.writers.iter().filter_map(median)
     }
 
-    /// The median ratios of ours to the others, for each number of writers the worst: the ratio to the better of them. The medians
-    /// decide which one that is; the better one of each run would be the luckier one, the more so the more the figures vary.
+    /// The median ratios of our mutex to the other locks; for each number of writers the worst ratio, which is the ratio to the better
+    /// lock. The medians decide which lock is the better one: the better lock of each single run would often be only the luckier one,
+    /// especially if the figures vary much.
     fn ratios(&self, others: &[&str], metric: Metric, at_most: bool) -> Vec<(usize, f64)> {
         let mut ratios: Vec<(usize, f64)> = Vec::new();
         for other in others {
@@ -236,7 +237,7 @@ impl Figures<'_> {
     }
 }
 
-/// None if there are no ratios.
+/// `None` if there are no ratios.
 fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
     (!ratios.is_empty()).then(|| (logarithms / ratios.len() as f64).exp())

@@ -113,7 +113,7 @@ pub(super) fn loads(
 pub(super) enum CpuPlacement {
     /// All cores of a last-level cache before those of the next.
     Compact,
-    /// A core of each last-level cache in turn, the next one on another node.
+    /// A core of each last-level cache in turn; the next cache is on another node.
     Spread,
 }
 
@@ -145,7 +145,7 @@ impl CpuPlacement {
 }
 
 fn order(topology: &Topology, usable: nearq_topology::CpuSet, place: CpuPlacement) -> Vec<usize> {
-    // What is not known about a CPU counts as the same for all of them.
+    // A property that is not known of a CPU counts as the same for all CPUs.
     let place_of = |cpu| {
         let (node, cache) = (topology.node_index(cpu), topology.llc_index(cpu));
         (node.unwrap_or(0), cache.unwrap_or(0), topology.core_index(cpu).unwrap_or(cpu), cpu)
@@ -210,10 +210,10 @@ impl Plan {
 // One run: threads pinned to their CPUs start together, take their locks again and again for a fixed time, and end.
 //
 // # Protocol
-// Each thread says that it is there (`there`), and waits until the run begins (`phase` from `WAITING` to `RUNNING`). The main
-// thread sleeps for the run's duration, ends it (`OVER`), and waits for the threads' ends. A thread checks the phase after each
-// turn: turns that were over by then are counted; one turn of each thread is not. The time is that between the two changes of
-// the phase, as the main thread made them, however late it woke up.
+// Each thread announces itself (`there`), and waits until the run begins (`phase` from `WAITING` to `RUNNING`). The main thread sleeps for
+// the run's duration, ends it (`OVER`), and waits for the threads to end. A thread checks the phase after each turn: turns that end while
+// the phase is `RUNNING` are counted; the last turn of each thread is not. The measured time is between the main thread's two changes of
+// the phase, however late it woke up.
 //
 // Each thread has its own tally until it has ended.
 
@@ -225,8 +225,8 @@ pub(super) trait Shape<P: Host>: Send + Sync + 'static {
     /// One turn of a writer, its `turn`-th from 0 on; calls `acquired` once it has all the locks of it.
     fn step(&self, writer: usize, turn: u64, acquired: impl FnOnce());
 
-    /// Checks that everything that was done is there, after that many turns of each writer. An error says what is missing:
-    /// two threads were inside at once.
+    /// Checks that no change was lost, after that many turns of each writer. An error says what is missing: then two threads were inside at
+    /// once.
     fn verify(&self, entered: &[u64]) -> Result<(), String>;
 }
 
@@ -267,7 +267,7 @@ impl<P: Host, S: Shape<P>> Shared<P, S> {
         *self.tallies[writer].lock().expect("no thread panics while holding it") = Some(tally);
     }
 
-    /// Waits until that many threads are there.
+    /// Waits until that many threads have announced themselves.
     fn await_all(&self, threads: u32) {
         loop {
             let there = self.there.0.load(Ordering::Relaxed);
@@ -402,14 +402,14 @@ impl Waits {
 /// What one thread did.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
-    /// How often it had the lock.
+    /// How often the thread had the lock.
     pub(super) entered: u64,
     /// How many of those turns were over before the run was.
     pub(super) counted: u64,
     pub(super) waits: Waits,
 }
 
-/// What all of them did.
+/// What all threads did.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// How often each thread had the lock within the run.
@@ -454,8 +454,8 @@ pub(super) fn cost_of_reading<P: Host>() -> f64 {
     (0..20).map(mean).fold(f64::INFINITY, f64::min)
 }
 
-/// The share of the acquisitions that the busier half of the threads made: 0.5 if all made equally many, 1 if half of them
-/// made none. With an odd number, the middle one counts half. None for one thread, and if there was no acquisition.
+/// The share of the acquisitions that the busier half of the threads made: 0.5 if all made equally many, 1 if half of them made none. With
+/// an odd number, the middle thread counts half. `None` for one thread, and if there was no acquisition.
 pub fn fairness(acquisitions: &[u64]) -> Option<f64> {
     let all: u64 = acquisitions.iter().sum();
     if acquisitions.len() < 2 || all == 0 {

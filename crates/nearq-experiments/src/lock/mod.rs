@@ -1,4 +1,4 @@
-//! `nearq bench lock`: one lock that many threads want. How often is it taken, how evenly, and how long do threads wait for it?
+//! `nearq bench lock`: one lock that many threads want. How often and how evenly is it taken, and how long do threads wait for it?
 //!
 //! Threads that are pinned to CPUs take a lock, do a little under it, give it back and do a little without it, for a fixed time:
 //! what the kernel's locktorture does, and, as other shapes, the lock patterns of `perf bench epoll` and of three of fxmark's
@@ -70,7 +70,7 @@ pub struct LockOptions {
 const WRITERS: [usize; 8] = [1, 2, 4, 8, 16, 32, 48, 64];
 /// Most threads.
 const MOST_WRITERS: usize = 4096;
-/// Nanoseconds between two turns, if not set and at most.
+/// Nanoseconds between two turns: the default and the maximum.
 const OUTSIDE_NS: [usize; 2] = [100, 1_000_000];
 /// Runs: as many as the document, and for a quick one.
 const RUNS: [usize; 2] = [9, 3];
@@ -79,9 +79,9 @@ const DURATION: [Duration; 2] = [Duration::from_millis(300), Duration::from_mill
 /// How long a run lasts in virtual time: many times the mutex's patience, so it does not matter that waking up all writers takes
 /// the first part of a millisecond.
 const SIMULATED_DURATION: [Duration; 2] = [Duration::from_millis(30), Duration::from_millis(10)];
-/// Virtual time beyond a run's duration after which it has gone wrong.
+/// Virtual time, beyond a run's duration, after which the run counts as failed.
 const SIMULATED_LIMIT: Duration = Duration::from_secs(10);
-/// A lock that takes this much longer than a run lasts until its last thread has acquired it is left out from then on.
+/// How long after the end of a run the last thread may acquire the lock; a lock that takes longer is left out from then on.
 const OVERTIME: Duration = Duration::from_secs(2);
 
 /// On two cache lines of its own, because some CPUs fetch the neighbour too.
@@ -121,13 +121,13 @@ impl Job {
     }
 }
 
-/// What is found beside the figures.
+/// What is found besides the figures.
 #[derive(Debug)]
 pub struct Found {
     rows: Vec<&'static str>,
     /// On the real machine: nanoseconds of a reading of the clock.
     reading_ns: Option<f64>,
-    /// Which locks did not take part any more, and from where on.
+    /// Which locks stopped taking part, and from which number of threads on.
     left_out: Vec<String>,
 }
 

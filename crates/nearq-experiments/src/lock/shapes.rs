@@ -53,10 +53,10 @@ impl<P: Host, L: Exclusive> Shape<P> for Torture<P, L> {
 // The lock of an epoll instance, as `perf bench epoll` uses it: some threads put their own items on one ready list, others
 // take what is on it, all under one lock.
 //
-// Even writers add, odd ones wait; a single one does either in turn. An item that is already on the list is only noted, like an
-// event that comes again before the first was fetched.
+// Even writers add items, odd writers wait; a single writer alternates between the two. An item that is already on the list is only noted,
+// like an event that comes again before the first was fetched.
 //
-// Everything but the lock is under the lock. Items and list are made of the platform's atomics, so that a simulated machine
+// All data except the lock itself is protected by the lock. Items and list are made of the platform's atomics, so that a simulated machine
 // charges for their lines, and are read and written in separate steps, so that two threads inside would break them.
 
 /// Items of each thread, as many as `perf bench epoll` has descriptors for each.
@@ -256,15 +256,15 @@ impl<P: Host, L: Exclusive> Shape<P> for File<P, L> {
 // in one shared directory.
 //
 // # Locks
-// Each directory has a lock. A rename takes the lock of all renames first, and then those of the two directories in the order
-// of their numbers; an unlink, and the link before it, takes the lock of its directory. A file is touched under the lock of the
-// directory that it is in; one that is in none belongs to its writer.
+// Each directory has a lock. A rename takes the lock of all renames first, and then those of the two directories in the order of their
+// numbers; an unlink, and the link before it, takes the lock of its directory. A file is touched under the lock of the directory that it is
+// in; a file that is in no directory belongs to its writer.
 //
 // Fxmark makes its files before the clock runs and ends when all are gone. Here the run has a fixed time: files are renamed
 // there and back, and an unlinked one is linked again by another turn, under the same lock.
 //
-// Everything but the locks is made of the platform's atomics, read and written in separate steps, as in `epoll`. A lock that does
-// not exclude may close a chain to a circle; such a chain is walked once, and `verify` reports it.
+// Everything but the locks is made of the platform's atomics, read and written in separate steps, as in `epoll`. If a lock does not
+// exclude, a chain may become a circle; such a chain is walked once, and `verify` reports it.
 
 /// Files of each writer.
 const FILES: usize = 4;
@@ -279,7 +279,7 @@ const NOWHERE: u32 = u32::MAX;
 struct Entry<P: Host> {
     next: P::AtomicU32,
     home: P::AtomicU32,
-    /// Its name there, different from that of all others.
+    /// Its name in the directory, different from all other names.
     name: P::AtomicU64,
 }
 
@@ -393,8 +393,8 @@ impl<P: Host, L: Exclusive> Tree<P, L> {
         self.directories.iter().map(|of| of.head.0.version.load(Ordering::Relaxed)).sum()
     }
 
-    /// Checks that each file is where it should be, in the chain of its name and nowhere else, and that the directories know
-    /// how many they have.
+    /// Checks that each file is where it should be, in the chain of its name and nowhere else, and that the counts of the directories are
+    /// right.
     fn verify(&self, expected: impl Fn(usize) -> u32) -> Result<(), String> {
         let mut found = vec![NOWHERE; self.files.len()];
         for (number, directory) in self.directories.iter().enumerate() {

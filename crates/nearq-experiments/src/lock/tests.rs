@@ -68,7 +68,7 @@ fn every_lock_has_a_row_and_its_waiting_times() {
         for scenario in expected {
             let of = |metric| report.find(scenario, row, metric).map(|row| row.summary);
             let rate = of(metric::ACQUISITIONS_PER_SECOND).unwrap();
-            // If other programs use the CPUs, a few threads may not get one within such a short run.
+            // If other programs use the CPUs, a few threads may not get a CPU within such a short run.
             assert!(rate.runs == 2 && rate.max.is_finite(), "{row}, {scenario}: {rate:?}");
             acquired |= rate.max > 0.0;
             let waits = [metric::WAIT_P50, metric::WAIT_P99, metric::WAIT_P9999, metric::WAIT_MAX];

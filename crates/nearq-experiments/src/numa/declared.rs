@@ -1,11 +1,11 @@
-//! The job on a simulated machine: what a compilation does is declared, and the simulator says what its memory costs.
+//! The job on a simulated machine: the work of a compilation is declared, and the simulator determines the cost of its memory.
 //!
 //! # What is declared
 //! As many issuers as jobs, each a thread: it reads a source file (writes [`Declared::input`] bytes, on whichever CPU it is), queues the
 //! compilation for the pod of that CPU, waits for it, and reads the object that comes out ([`Declared::output`]), as the linker does. A
-//! compilation reads its input, touches a heap of its own for the first time, walks over it several times, computes meanwhile, and
-//! writes the object. So a scope decides how far the input and the output must travel; the heap, which is most of the memory, is made
-//! where the item runs. That is why a build is the load where it matters least, as the document says.
+//! compilation reads its input, touches a heap of its own for the first time, walks over it several times, computes in the meantime, and
+//! writes the object. So a scope decides how far the input and the output must travel; the heap, which is most of the memory, is made where
+//! the item runs. This is why the scope matters least for a build, as the document says.
 //!
 //! The sizes are those of one file of the job of a real machine (`gcc -O2`, some 120 functions: text of 0.1 MB and headers,
 //! 40 MB at most, of which a small part is used again and again), rounded. The CPU time of an item is cut short from
@@ -31,14 +31,14 @@ pub struct Declared {
     pub heap: usize,
     /// How often it walks over them.
     pub passes: u32,
-    /// Microseconds that it computes, beside what its memory costs.
+    /// Microseconds that it computes, in addition to the cost of its memory.
     pub compute_us: u64,
     /// Bytes of object that it writes.
     pub output: usize,
 }
 
 impl Declared {
-    /// What it does on every machine.
+    /// The work of a compilation on every machine.
     pub const USUAL: Declared = Declared {
         input: 512 << 10,
         heap: 2 << 20,

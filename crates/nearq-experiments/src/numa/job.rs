@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 // The job of a real machine: C files that are made up and compiled, or real files that are compressed.
 //
-// Compiling is what the document did. The files are made up, so that every machine has the same and none need be fetched: functions
-// of arithmetic, arrays and branches, some hundred to a file, different in each. If there is no compiler, programs and libraries of
-// the machine itself are compressed. Each file is one command, which leaves one file behind as a sign that it is done.
+// Compiling is what the document did. The files are made up, so that every machine has the same and none need be fetched: functions of
+// arithmetic, arrays and branches, some hundred to a file, different in each. If there is no compiler, programs and libraries of the
+// machine itself are compressed. One command is run for each file, and leaves one file behind as a sign that it is done.
 
 /// What is done with each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +188,7 @@ impl Drop for Job {
     }
 }
 
-/// Whether a program is there and says that all is well.
+/// Whether a program exists and ends with success.
 pub(super) fn works(program: &str, argument: &str) -> bool {
     let mut command = Command::new(program);
     command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -224,7 +224,7 @@ fn found(files: usize) -> Result<Vec<PathBuf>, Error> {
     Ok(found.iter().rev().map(|(_, path)| path.clone()).cycle().take(files).collect())
 }
 
-/// A C file that is made up: the same for a number, different for each.
+/// A C file that is made up: always the same for one number, and different for each number.
 fn c_file(number: usize) -> String {
     let mut random = fastrand::Rng::with_seed(number as u64 + 1);
     let mut text = String::from("typedef struct { long a[64]; int b[32]; double c[16]; } state;\n");
@@ -273,7 +273,7 @@ pub(super) enum Maker {
     Xargs,
 }
 
-/// What is available to start them; otherwise why nothing is.
+/// The available means to start them, or why there are none.
 pub(super) fn maker() -> Result<Maker, String> {
     if works("make", "--version") {
         Ok(Maker::Make)

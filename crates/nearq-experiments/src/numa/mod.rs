@@ -1,9 +1,9 @@
-//! `nearq bench numa`: a job of many compilations, spread over nodes or kept on them: how long until all is done?
+//! `nearq bench numa`: how long does a job of many compilations take that are spread over nodes or kept on them?
 //!
-//! The document of 2013 made unbound workqueues affine to NUMA nodes and asked whether that is visible where it matters least: in a
-//! kernel build with `-j20` on two sockets. It compared five runs with five runs. Here each compilation is an item of an unbound queue,
-//! of scope `system` as before that change and of scope `numa` as after it, then with a home for each item; and the same job as a tree
-//! of processes, under `nearq run --tree` without and with homes.
+//! The document of 2013 made unbound workqueues affine to NUMA nodes and asked whether the effect is visible in the load for which it
+//! matters least: a kernel build with `-j20` on two sockets. It compared five runs with five runs. Here each compilation is an item of an
+//! unbound queue, of scope `system` as before that change and of scope `numa` as after it, then with a home for each item; and the same job
+//! as a tree of processes, under `nearq run --tree` without and with homes.
 //!
 //! - `job`: what is done on a real machine: C files that are made up, or real files that are compressed
 //! - `ours`: the items; `tree`: the processes
@@ -81,7 +81,7 @@ const FILES_PER_CPU: [usize; 2] = [12, 3];
 /// The same on a simulated machine, where a file takes milliseconds, and how many a quick run has at most.
 const SIMULATED_PER_CPU: [usize; 2] = [60, 20];
 const MOST_QUICK: usize = 600;
-/// This many files for each place must be done for a difference to be meaningful.
+/// The number of files for each place that must be done for a difference to be meaningful.
 const LEAST_TURNS: usize = 2;
 const MOST_FILES: usize = 100_000;
 /// The document's 20 jobs were for some 12 CPUs.
@@ -90,7 +90,7 @@ const JOBS_PER_12_CPUS: usize = 20;
 const QUICK: Duration = Duration::from_secs(20);
 const ROWS: usize = 5;
 
-/// The difference between two rows, and whether it is one.
+/// The difference between two rows, and whether it is significant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// The old row.
@@ -111,7 +111,7 @@ pub struct Difference {
     pub exceeds: bool,
 }
 
-/// Compares the rows that are there.
+/// Compares the rows that exist.
 pub fn differences(rows: &[Row]) -> Vec<Difference> {
     let elapsed = |row| find(rows, SCENARIO, row, metric::ELAPSED).map(|row| row.summary);
     let compare = |&(before, after): &(&'static str, &'static str)| {
@@ -187,7 +187,7 @@ fn timed(run: impl FnOnce() -> Result<(), Error>) -> Result<Taken, Error> {
     })
 }
 
-/// What is found beside the figures.
+/// What is found besides the figures.
 #[derive(Debug)]
 pub struct Found {
     /// What was done, on the real machine.

@@ -1,4 +1,4 @@
-//! Pools that run futures: a closure is one that is ready at its first poll, and so is its result's.
+//! Pools that run futures: a closure is a future that is ready at its first poll, and so is the future of its result.
 
 use super::threads::Threads;
 use super::{Peer, not_started};
@@ -44,7 +44,7 @@ impl Peer for Tokio {
 #[derive(Debug)]
 pub struct AsyncExecutor {
     executor: Arc<Executor<'static>>,
-    /// Never has permits; closing it ends the threads.
+    /// A semaphore that never has permits; closing it ends the threads.
     stop: Arc<Semaphore>,
     threads: Threads,
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// A pool of threads that runs closures.
 pub trait Peer: Send + Sync + Sized + 'static {
-    /// What waits for a closure's result.
+    /// The handle that waits for a closure's result.
     type Join<T: Send + 'static>: Send;
 
     /// The pool's name in tables.
@@ -44,8 +44,8 @@ pub trait Peer: Send + Sync + Sized + 'static {
     fn join<T: Send + 'static>(handle: Self::Join<T>) -> T;
 }
 
-/// Runs `body`, then waits until as many threads are left as were before. Some pools only tell their threads to
-/// end when they are dropped.
+/// Runs `body`, then waits until as many threads are left as were before. Some pools, when they are dropped, only tell their threads to
+/// end.
 pub fn alone<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let before = thread_count();
     let result = body();

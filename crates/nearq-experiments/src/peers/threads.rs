@@ -1,5 +1,5 @@
-//! Pools of threads that take boxed closures: what people write by hand, and rayon's and the `threadpool` crate's. A result that is
-//! waited for comes back through a channel for one value.
+//! Pools of threads that take boxed closures: pools as people write them by hand, rayon's pool, and that of the `threadpool` crate. A
+//! result that is waited for comes back through a channel for one value.
 
 use super::{Peer, not_started};
 use crate::Error;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
 
-/// A pool that gives nothing back.
+/// A pool whose closures return no result.
 pub trait Detaches: Send + Sync + Sized + 'static {
     /// The pool's name in tables.
     const NAME: &'static str;
@@ -96,7 +96,7 @@ impl Detaches for threadpool::ThreadPool {
 pub(super) struct Threads(Vec<JoinHandle<()>>);
 
 impl Threads {
-    /// Starts that many more.
+    /// Starts that many more threads.
     pub(super) fn start<P: Peer, F: FnOnce() + Send + 'static>(
         &mut self,
         threads: usize,
@@ -128,9 +128,9 @@ pub struct Channel<const BOUNDED: bool> {
     _threads: Threads,
 }
 
-/// With a channel that has space for the items in flight.
+/// A pool with a channel that has space for the items in flight.
 pub type Bounded = Oneshot<Channel<true>>;
-/// With a channel that grows.
+/// A pool with a channel that grows.
 pub type Unbounded = Oneshot<Channel<false>>;
 
 impl<const BOUNDED: bool> Detaches for Channel<BOUNDED> {
@@ -150,7 +150,7 @@ impl<const BOUNDED: bool> Detaches for Channel<BOUNDED> {
             let receiver = receiver.clone();
             move || receiver.into_iter().for_each(|job| job())
         });
-        // If one could not be started, the others end with `jobs`, which is dropped before `threads`.
+        // If a thread could not be started, the others end with `jobs`, which is dropped before `threads`.
         let pool = Self { jobs, _threads: threads };
         started.map(|()| pool)
     }
@@ -186,7 +186,7 @@ impl Shared {
         self.list.lock().expect("no thread panics while holding it")
     }
 
-    /// The next closure; none at the end.
+    /// The next closure; `None` at the end.
     fn next(&self) -> Option<Job> {
         let waits = |list: &mut Jobs| list.jobs.is_empty() && !list.over;
         let list = self.changed.wait_while(self.list(), waits);

@@ -1,4 +1,4 @@
-//! Pictures of results in bars. The plotting library is young, so it is used in this file, `curves` and `heat` alone.
+//! Pictures of results in bars. The plotting library is young, so it is used only in this file, `curves` and `heat`.
 
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
 use kuva::plot::{BarPlot, ForestPlot};
@@ -16,14 +16,14 @@ const WIDTH: f64 = 960.0;
 const SHORT_NAME: usize = 12;
 /// Names up to this many letters fit into the usual columns of a legend below the bars; longer ones need wider columns.
 const COLUMN_LETTERS: usize = 38;
-/// Height of a diagram whose bars stand.
+/// Height of a diagram with vertical bars.
 const HEIGHT: f64 = 330.0;
 
 fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
 }
 
-/// A bar, and what the runs behind it spread over.
+/// A bar, and the spread of its runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bar {
     /// The height.
@@ -70,10 +70,10 @@ pub struct Bars {
     pub groups: Vec<(String, Vec<Option<Bar>>)>,
     /// Whether the bars are horizontal, so that long names can be read.
     pub lying: bool,
-    /// Whether the axis grows by factors of ten. Then a length means nothing, and there are dots in place of bars, one below the other.
-    /// The values must be above zero.
+    /// Whether the axis grows by factors of ten. Then the length of a bar would mean nothing, so dots are drawn instead of bars, one below
+    /// the other. The values must be above zero.
     pub logarithmic: bool,
-    /// A line to compare with, and its name, which stands at the axis.
+    /// A line to compare with, and its name, which is written at the axis.
     pub reference: Option<(f64, String)>,
     /// What makes the figures doubtful, if anything does.
     pub warning: Option<String>,
@@ -92,7 +92,7 @@ impl Bars {
         Self { series: vec![String::new()], warning, ..Self::default() }
     }
 
-    /// The same, lying.
+    /// The same with horizontal bars.
     pub fn lying(report: &Report) -> Self {
         Self { lying: true, ..Self::of(report) }
     }
@@ -123,12 +123,12 @@ impl Bars {
         if longest > 0.0 { longest * headroom } else { 1.0 }
     }
 
-    /// Lying bars are drawn from the bottom up: turned round, the first one is on top.
+    /// Horizontal bars are drawn from the bottom up: in reverse order, the first one is on top.
     fn in_order<T>(&self, items: impl DoubleEndedIterator<Item = T>) -> Vec<T> {
         if self.lying { items.rev().collect() } else { items.collect() }
     }
 
-    /// Beside bars with short names, so that nothing moves; below them if long names would take the bars' space.
+    /// The legend is beside the bars if its names are short, so that nothing moves; below the bars if long names would take their space.
     fn legend_position(&self) -> LegendPosition {
         if self.series.iter().all(|name| name.len() <= SHORT_NAME) {
             LegendPosition::OutsideRightTop

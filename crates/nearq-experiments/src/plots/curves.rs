@@ -29,9 +29,9 @@ pub struct Curve {
 pub struct Curves {
     /// What is shown.
     pub title: String,
-    /// What goes to the right.
+    /// The quantity on the horizontal axis.
     pub across: String,
-    /// What goes up.
+    /// The quantity on the vertical axis.
     pub up: String,
     /// The curves.
     pub curves: Vec<Curve>,

@@ -15,9 +15,9 @@ const FRAME: f64 = 130.0;
 const NOTE: f64 = 16.0;
 /// Letters of a note that fit below the map.
 const LETTERS: usize = 130;
-/// From here on colours are as strong as they get: one large number must not leave all others pale.
+/// The number from which on colours are at their strongest: one large number must not make all others pale.
 const STRONG: f64 = 50.0;
-/// What every number but zero has of its colour: on which side it is must always be seen.
+/// The least share of the full colour for a number other than zero: its sign must always be visible.
 const TINT: f64 = 0.2;
 /// The strongest colours, which people with any colour vision can tell apart and black letters can be read on.
 const RED: [f64; 3] = [230.0, 130.0, 60.0];
@@ -60,7 +60,7 @@ impl Heat {
     }
 
     fn plot(&self) -> Plot {
-        // The library hands over where a number lies between the least and the most.
+        // The library passes the position of a number between the least and the most.
         let numbers = || self.rows.iter().flat_map(|(_, row)| row).copied();
         let least = numbers().fold(f64::INFINITY, f64::min);
         let most = numbers().fold(f64::NEG_INFINITY, f64::max);

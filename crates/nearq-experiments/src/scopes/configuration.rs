@@ -4,18 +4,18 @@ use crate::Machine;
 use crate::scopes::Placement;
 use nearq_topology::{AffinityScope, CpuSet};
 
-// The queue configurations that are compared, and which of them are the same thing on a given machine.
+// The queue configurations that are compared, and which of them are the same on a given machine.
 
 /// Which pools run the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Those of the queue that is measured.
+    /// The pools of the queue that is measured.
     Ours,
-    /// Those of the kernel, in outline; on simulated machines.
+    /// The kernel's pools, in outline; on simulated machines.
     Kernel,
 }
 
-/// What the names of the kernel's rows begin with.
+/// The prefix of the names of the kernel's rows.
 const KERNEL: &str = "kernel: ";
 
 /// A named way to place items.
@@ -112,21 +112,21 @@ pub struct Planned {
     pub same_as: Option<(&'static str, String)>,
 }
 
-/// What a configuration amounts to: equal keys place items equally.
+/// The effect of a configuration: equal keys place items in the same way.
 type Key = (Policy, Vec<CpuSet>, [bool; 3]);
 
 fn key(configuration: Configuration, machine: &Machine) -> Key {
     let placement = configuration.placement;
     let mut pods = machine.pods(placement.scope);
     pods.sort_by_key(CpuSet::first);
-    // A worker cannot leave the only pod, and an item cannot run anywhere but on the only CPU.
+    // If there is only one pod, no worker can leave it; if there is only one CPU, every item runs on it.
     let strict = placement.strict && pods.len() > 1;
     let localize = placement.localize && machine.pods(AffinityScope::Cpu).len() > 1;
     let helping = placement.helping && !strict && pods.len() > 1;
     (configuration.policy, pods, [strict, localize, helping])
 }
 
-/// Says for every configuration whether it is run here or coincides with one that is.
+/// Determines for every configuration whether it is run or coincides with one that is run.
 pub fn plan(machine: &Machine) -> Vec<Planned> {
     let mut run: Vec<(Key, Configuration)> = Vec::new();
     let planned = configurations(machine).iter().map(|&configuration| {

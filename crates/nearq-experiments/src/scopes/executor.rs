@@ -1,5 +1,5 @@
-//! What the experiment needs from a work queue with items that are made once and queued many times, and nearq's as one
-//! such queue.
+//! The interface that the experiment needs of a work queue with items that are made once and queued many times, and nearq's queue behind
+//! it.
 
 use crate::Error;
 use crate::harness::{Census, Host, Role, failed};
@@ -18,9 +18,9 @@ pub struct Placement {
     pub scope: AffinityScope,
     /// Whether workers may never leave their pod.
     pub strict: bool,
-    /// Whether an item runs on the CPU that queued it when a worker can.
+    /// Whether an item runs on the CPU that queued it if a worker can.
     pub localize: bool,
-    /// Whether idle workers of other pods take items; of no effect if workers are strict or there is one pod.
+    /// Whether idle workers of other pods take items; this has no effect if workers are strict or there is one pod.
     pub helping: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Issuers on a queue for some seconds, and what went through in that time.
+//! Issuers on a queue for some seconds, and the throughput in that time.
 
 use super::configuration::Scenario;
 use super::payload::{Blocks, Cipher, Payload};
@@ -18,21 +18,21 @@ use std::time::Duration;
 // An issuer: a thread that generates blocks, has them encrypted, stored, read back and decrypted, and verifies
 // that it got its own data back.
 //
-// A block's way, always with the same memory:
+// The path of a block, always with the same memory:
 //
 // ```text
 // generate, SHA-512 ─► item: encrypt ─► write ─► read ─► item: decrypt ─► SHA-512, compare ─► generate ...
 // issuer              worker       store    store       worker            issuer
 // ```
 
-/// An item or transfer that has not come back for this long never will.
+/// An item or transfer that has not come back after this time never will.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(30);
 
 /// What the issuers of a run share with the thread that watches it.
 pub(super) struct Shared<H: Host> {
     /// Blocks that went the whole way and verified.
     verified: H::AtomicU64,
-    /// No new blocks are begun, if not zero.
+    /// If this is not zero, no new blocks are begun.
     stop: H::AtomicU32,
 }
 
@@ -136,8 +136,8 @@ impl<L: Payload> Issuer<L> {
         })
     }
 
-    /// Runs until asked to stop and everything in flight is back, or until something fails; then the others are
-    /// asked to stop.
+    /// Runs until it is asked to stop and everything in flight is back, or until something fails; in that case the other issuers are asked
+    /// to stop.
     pub(super) fn run(mut self) -> Result<(), Error> {
         let result = self.circulate();
         if result.is_err() {
@@ -313,8 +313,8 @@ pub struct Measured {
     pub cpu_percent: f64,
     /// CPU time of an issuer in percent of wall time.
     pub issuer_cpu_percent: f64,
-    /// How many of a hundred items were run by workers of other pods, and how often per hundred items a worker was
-    /// brought back into its pod; none if the queue does not count.
+    /// How many of a hundred items were run by workers of other pods, and how often per hundred items a worker was brought back into its
+    /// pod; `None` if the queue does not count.
     pub moved_percent: Option<(f64, f64)>,
 }
 
@@ -322,7 +322,7 @@ pub struct Measured {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) scenario: Scenario,
-    /// Uncounted, before what counts.
+    /// The time before the counted one that is not counted.
     pub(super) warm_up: Duration,
     pub(super) duration: Duration,
     /// The CPUs to which [`Measured::cpu_percent`] refers.
@@ -385,7 +385,7 @@ pub(super) fn run<L: Payload>(
 }
 
 impl<L: Payload> Crew<L> {
-    /// The life of an issuer.
+    /// The body of an issuer's thread.
     fn issue(&self, number: u64, plan: &Plan) {
         let mut arrival = Arrival { crew: self, begun: false, ended: false };
         self.census.enter(Role::Issuer);
@@ -393,7 +393,7 @@ impl<L: Payload> Crew<L> {
         let places = self.store.places() / issuers;
         let own_places = number * places..(number + 1) * places;
         let blocks = self.payload.blocks(plan.seed ^ (number << 32));
-        // Made by its own thread, so that its memory is close to it.
+        // The issuer is made by its own thread, so that its memory is close to that thread.
         let (shared, executor) = (Arc::clone(&self.shared), &*self.executor);
         let issuer =
             Issuer::<L>::new(shared, executor, &*self.store, own_places, in_flight, blocks);
@@ -404,7 +404,7 @@ impl<L: Payload> Crew<L> {
         arrival.ended = true;
     }
 
-    /// One more has begun.
+    /// Records that one more issuer has begun.
     fn arrive(&self) {
         // Release: pairs with the acquire in `all_have_begun`.
         if self.missing.fetch_sub(1, Ordering::Release) == 1 {
@@ -453,7 +453,7 @@ impl<L: Payload> Crew<L> {
     }
 }
 
-/// An issuer's promise to begin and to end; one that panics keeps it as well.
+/// An issuer's promise to begin and to end; an issuer that panics keeps it as well.
 struct Arrival<'c, L: Payload> {
     crew: &'c Crew<L>,
     begun: bool,

@@ -1,4 +1,4 @@
-//! What is asked of the figures, and short runs that answer it.
+//! The statements that the figures must support, and short runs that test them.
 
 use super::configuration::{Configuration, Planned};
 use super::configuration::{Scenario, published};
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 // What a simulated run must show, and whether it did.
 //
-// Each gap to `system` above 1 % that the document published has the published sign: with the kernel's policy, which was
-// written from what the kernel does and not from what was measured, so that this says whether the machine is simulated well; and with our
-// queues without helping. With helping, as our queues have it, the cache scopes keep all but 0.2 % of the throughput of `system`, however
-// few issuers there are; that is the point of helping.
+// Each gap to `system` above 1 % that the document published has the published sign: with the kernel's policy, which was written from the
+// kernel's behaviour and not from measurements, so that this shows whether the machine is simulated well; and with our queues without
+// helping. With helping, as our queues have it, the cache scopes keep all but 0.2 % of the throughput of `system`, however few issuers
+// there are; that is the point of helping.
 
-/// Published gaps below this say little, in percent.
+/// Published gaps below this are not meaningful, in percent.
 const CLEAR: f64 = 1.0;
 /// What helping may lose to `system`, in percent.
 pub(crate) const ALLOWED_LOSS: f64 = 0.2;
@@ -103,8 +103,8 @@ fn published_gap(scenario: &str, configuration: &str) -> Option<f64> {
     Some((bandwidth(configuration)? / bandwidth("system")? - 1.0) * 100.0)
 }
 
-// One short run of what the judgements need, with one seed: for code that varies the machine or the work and asks what
-// becomes of the judgements.
+// One short run of what the judgements need, with one seed: for code that varies the machine or the work and checks the effect on the
+// judgements.
 
 /// The parts of the declared work that can be varied.
 pub(crate) const PARAMETERS: [&str; 3] = ["item_work", "sha512", "generate"];
@@ -142,7 +142,7 @@ pub(crate) fn conclusions(
         machine.model().ok_or_else(|| Error::input("a real machine's work is not declared"))?;
     let declared = varied(Declared::at(model.clock_mhz()), parameter);
     let judged = |collector: &Collector| job.judge(&collector.rows(), machine);
-    // A result in which nothing differs is asked the same questions as any other.
+    // A result without any differences is judged in the same way as any other.
     let mut nothing = Collector::default();
     for scenario in &job.scenarios {
         for configuration in job.run() {

@@ -1,31 +1,31 @@
-//! The kernel's own unbound pools, in outline, only on the simulated machine: written from descriptions of what they do, for
-//! comparison with what was measured on a real kernel.
+//! The kernel's own unbound pools, in outline, only on the simulated machine: written from descriptions of what they do, for comparison
+//! with measurements on a real kernel.
 //!
 //! # What they do
 //! - **A pool for each pod** of the scope: a list of items, and its idle workers, last in, first out. An item goes to the
 //!   pool of the CPU that queues it.
-//! - **A worker for each item.** Workers of unbound pools do not count as running: a thread that puts an item on the list,
-//!   or takes one off it while others are left, wakes the worker that became idle last, however many run already. A worker
-//!   that was woken stays on the idle list until it runs; wake-ups before that wake the same one. So wake-ups come as a
-//!   chain. Before it takes items, a worker ensures that one more is idle, and makes one if there is none; one worker of a
-//!   pool does that at a time. Then it takes items until the list is empty.
-//! - **Strict** workers may run only in their pod. **Others** may run anywhere; one that is woken while its last CPU is
-//!   outside the pod is brought back, to the pod's CPUs in turn. **Localised**, it is brought to the CPU that queued the
-//!   item at the head of the list. Both are no more than the hint [`Sim::set_wake_cpu`] at the wake-up: a worker that goes
-//!   on with the next item without sleeping stays where it is, and the scheduler may move any worker afterwards.
+//! - **A worker for each item.** Workers of unbound pools do not count as running: a thread that puts an item on the list, or takes one off
+//!   it while others are left, wakes the worker that became idle last, however many run already. A worker that was woken stays on the idle
+//!   list until it runs, and wake-ups before that wake the same worker. So wake-ups form a chain. Before it takes items, a worker ensures
+//!   that one more is idle, and makes one if there is none; one worker of a pool does that at a time. Then it takes items until the list is
+//!   empty.
+//! - **Strict** workers may run only in their pod. **Other** workers may run anywhere; a worker that is woken while its last CPU is outside
+//!   the pod is brought back, to the pod's CPUs in turn. In a **localised** queue, it is brought to the CPU that queued the item at the
+//!   head of the list. Both are no more than the hint [`Sim::set_wake_cpu`] at the wake-up: a worker that goes on with the next item
+//!   without sleeping stays where it is, and the scheduler may move any worker afterwards.
 //! - **Never twice at once.** An item that is queued while it runs goes to the pool in which it runs, and the worker that
 //!   takes it there hands it to the worker that runs it.
-//! - **No more than `max_active` items** of the queue are on the pools' lists or run; others wait for one that ends.
+//! - **No more than `max_active` items** of the queue are on the pools' lists or run; other items wait until one of these ends.
 //!
 //! # What is left out
-//! Idle workers in excess end after five minutes: no run is as long. Rescuers, flushing, freezing and CPUs that come and
-//! go: the experiment has none. `max_active` is counted for the queue, not for each node. A thread is made by its maker,
-//! not by `kthreadd`; if it cannot be made, the maker goes on without it, and the next one tries again.
+//! Idle workers in excess end after five minutes: no run is as long. Rescuers, flushing, freezing and hotplug are left out because the
+//! experiment has none. `max_active` is counted for the queue, not for each node. A thread is made by its maker, not by `kthreadd`; if it
+//! cannot be made, the maker goes on without it, and the next one tries again.
 //!
 //! # Locks
-//! The pool's lock is one that the kernel holds with preemption off. What is done under it here happens in one moment
-//! of virtual time, so no thread is preempted while holding it, and no thread waits for it; getting its line from the CPU
-//! that had it last costs what a lock's line costs. No thread calls the platform while holding it.
+//! The kernel holds the pool's lock with preemption off. Here everything under the lock happens in one moment of virtual time, so no thread
+//! is preempted while holding it, and no thread waits for it; getting its line from the CPU that had it last costs as much as for any lock.
+//! No thread calls the platform while holding it.
 
 use super::executor::{Counts, Executor, Item, MOST_ACTIVE, Placement};
 use crate::Error;
@@ -63,7 +63,7 @@ impl<T> Guarded<T> {
 
     /// Does something under the lock. `what` must not call the platform.
     fn with<R>(&self, what: impl FnOnce(&mut T) -> R) -> R {
-        // The line is the caller's now. Others get it when they ask, and no thread acts before `what` is over.
+        // The line is the caller's now. Other threads get it when they ask, and no thread acts before `what` is over.
         self.word.swap(1, Ordering::Acquire);
         let result = what(&mut host(&self.value));
         self.word.store(0, Ordering::Release);
@@ -79,7 +79,7 @@ fn host<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// An item.
 struct Work {
-    /// Not zero from when it is queued until it starts.
+    /// Not zero from the moment when it is queued until it starts.
     pending: AtomicU32,
     state: Mutex<WorkState>,
     /// Locked while it is called.
@@ -90,7 +90,7 @@ struct Work {
 struct WorkState {
     /// The CPU that queued it last.
     issued_on: usize,
-    /// The pool in which it was queued last: the one in which it runs, if it does.
+    /// The pool in which it was queued last: the pool in which it runs, if it runs.
     pool: usize,
     /// The worker that runs it.
     running: Option<Arc<Worker>>,
@@ -109,15 +109,15 @@ struct Worker {
 #[derive(Default)]
 struct PoolState {
     items: VecDeque<Arc<Work>>,
-    /// The one that became idle last is the last.
+    /// The idle workers; the worker that became idle last is the last.
     idle: Vec<Arc<Worker>>,
-    /// A thread is making a worker.
+    /// Whether a thread is making a worker.
     managed: bool,
     /// Workers made so far.
     workers: usize,
     /// The handles of all workers, for the end.
     handles: Vec<JoinHandle>,
-    /// The queue is gone: workers end.
+    /// Whether the queue is gone: then workers end.
     over: bool,
     /// The place in the pod to which the next worker is brought back.
     turn: usize,
@@ -153,7 +153,7 @@ struct Kick {
 
 /// What a worker does next.
 enum Next {
-    /// It runs this, and wakes a worker for the rest.
+    /// It runs this item, and wakes a worker for the rest.
     Run(Arc<Work>, Option<Kick>),
     Sleep,
     End,
@@ -193,7 +193,7 @@ impl PoolState {
         Next::Sleep
     }
 
-    /// A worker has run an item. Returns the item that it goes on with because it was queued meanwhile.
+    /// A worker has run an item. Returns the item that it goes on with because it was queued in the meantime.
     fn ran(&mut self, work: &Work, worker: &Arc<Worker>) -> Option<Arc<Work>> {
         host(&work.state).running = None;
         self.counts.completed += 1;
@@ -286,7 +286,7 @@ impl Drop for Pools {
 }
 
 impl Admission {
-    /// Whether an item may go to its pool now; otherwise it waits here.
+    /// Whether an item may go to its pool now; otherwise the item is kept here.
     fn admits(&mut self, work: &Arc<Work>) -> bool {
         let admitted = self.active < self.most;
         if admitted {
@@ -297,7 +297,7 @@ impl Admission {
         admitted
     }
 
-    /// An item has ended. Returns the one that may go to its pool in its place.
+    /// An item has ended. Returns the item that may go to its pool in its place.
     fn ended(&mut self) -> Option<Arc<Work>> {
         let next = self.inactive.pop_front();
         self.active -= usize::from(next.is_none());
@@ -357,7 +357,7 @@ impl Pool {
     fn wake(&self, kick: Option<Kick>) {
         let Some(Kick { worker, issued_on }) = kick else { return };
         let thread = *host(&worker.thread);
-        // A worker that is being made has no thread yet, and runs anyway as soon as it has one.
+        // A worker that is being made has no thread yet, and will run anyway as soon as it has one.
         if let Some(thread) = thread {
             self.steer(thread, issued_on);
         }
@@ -417,7 +417,7 @@ impl Pool {
         }
     }
 
-    /// The life of a worker.
+    /// The body of a worker's thread.
     fn serve(self: &Arc<Self>, pools: &Arc<[Arc<Self>]>, worker: &Arc<Worker>) {
         self.census.enter(Role::Worker);
         loop {
@@ -440,7 +440,7 @@ impl Pool {
     /// What a woken worker does first; it has made another one if none was idle.
     fn begin(self: &Arc<Self>, pools: &Arc<[Arc<Self>]>, worker: &Arc<Worker>) -> Next {
         loop {
-            // Under one hold of the lock: anything in between would find no worker idle.
+            // Both are done under one hold of the lock: a thread that came in between would find no idle worker.
             let next =
                 self.state.with(|state| (!state.leave_idle(worker)).then(|| state.next(worker)));
             if let Some(next) = next {
@@ -449,7 +449,7 @@ impl Pool {
             let made = self.make_worker(pools);
             self.state.with(|state| state.managed = false);
             if made.is_err() {
-                // Refused: the worker that is woken next tries again.
+                // The new worker was refused: the worker that is woken next tries again.
                 return self.state.with(|state| state.next(worker));
             }
             // Check again, because the worker that was made may have begun to run items by now.

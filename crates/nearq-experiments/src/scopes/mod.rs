@@ -68,10 +68,10 @@ pub struct ScopesOptions {
     pub wake_within_cache: bool,
 }
 
-/// Most issuers, and most blocks in flight for each: beyond, the machine measures its scheduler.
+/// Most issuers, and most blocks in flight for each: beyond that, the result depends mostly on the machine's scheduler.
 const MOST_ISSUERS: usize = 4096;
 const MOST_IN_FLIGHT: usize = 4096;
-/// Places of a file that each block in flight chooses from, so that a disk is not always hit in the same ones.
+/// Places of a file that each block in flight chooses from, so that a disk is not always accessed in the same places.
 const PLACES_IN_FILE: u64 = 16;
 /// Most that items may cost, in percent of an issuer's work.
 const MOST_ITEM_PERCENT: usize = 100_000;
@@ -79,8 +79,8 @@ const MOST_ITEM_PERCENT: usize = 100_000;
 const SIMULATED_FULL: Duration = Duration::from_secs(1);
 const SIMULATED_QUICK: Duration = Duration::from_millis(250);
 const SIMULATED_CPUS: u32 = 24;
-/// The shortest, and the shortest warm-up, there: a block that waits behind 64 others for each CPU is on its way for some
-/// 50 ms. A larger machine has fewer in flight for each CPU.
+/// The shortest run, and the shortest warm-up, on a simulated machine: a block that waits behind 64 others for each CPU is in flight for
+/// some 50 ms. A larger machine has fewer in flight for each CPU.
 const SIMULATED_LEAST: Duration = Duration::from_millis(100);
 /// The machine of the document, by its name among the simulated ones.
 const DOCUMENTS_MACHINE: &str = "ryzen-3900x";
@@ -132,8 +132,8 @@ impl ScopesOptions {
         Ok(scenarios)
     }
 
-    /// How long and how often on a simulated machine with `cpus`: virtual time, so only the machine decides; a large
-    /// machine has more to do in that time and gets less of it.
+    /// How long and how often is measured on a simulated machine with `cpus`. The time is virtual, so it depends only on the machine; a
+    /// large machine has more to do in the same time and gets less of it.
     fn simulated_times(&self, cpus: usize) -> Times {
         let (runs, full) =
             if self.common.quick { (2, SIMULATED_QUICK) } else { (5, SIMULATED_FULL) };
@@ -179,7 +179,7 @@ pub struct Job {
     times: Times,
 }
 
-/// What is found beside the figures.
+/// What is found besides the figures.
 #[derive(Debug)]
 pub struct Found {
     speeds: Speeds,

@@ -8,8 +8,8 @@ use nearq_sim::Sim;
 use serde::Serialize;
 use std::time::Duration;
 
-// The work that goes through the items: how an issuer makes and verifies blocks, and what an item does to one. Real
-// here; declared, for simulated machines, in `declared`.
+// The work that goes through the items: how an issuer makes and verifies blocks, and what an item does to a block. The work is real here;
+// for simulated machines it is declared, in `declared`.
 
 /// The work of a run, on a platform.
 pub(super) trait Payload: Clone + Send + Sync + 'static {
@@ -42,7 +42,7 @@ pub(super) trait Blocks {
     fn verify(&self, data: &Buffer, proof: &Self::Proof) -> bool;
 }
 
-/// What an item does to a block that lies at `first_sector` of the store.
+/// What an item does to a block that is at `first_sector` of the store.
 pub(super) trait Cipher: Clone + Send + 'static {
     /// Before it is stored.
     fn encrypt(&self, data: &mut Buffer, first_sector: u64);
@@ -120,7 +120,7 @@ impl Cipher for Xts {
 // - SHA-512: [`SHA512`], 7.25 cycles a byte on x86-64 without SIMD: the table at the head of OpenSSL's
 // `crypto/sha/asm/sha512-x86_64.pl` (7.25 on Skylake, 7.66 on Haswell).
 // - Making a block's data: [`GENERATE`], 0.44 cycles a byte: 0.09 ns a byte for xoshiro256++ on a Ryzen 9 6900HX at 4.9 GHz
-// (github.com/imartayan/prng-bench). An error here is small beside the two SHA-512.
+//   (github.com/imartayan/prng-bench). An error in this number is small compared with the two SHA-512.
 // - A cycle: the machine's clock.
 // - The items: [`ITEM_PERCENT`], encryption and decryption of a block together take four times what its issuer spends on
 // it. The document determines this by what it says about its loads, on 24 CPUs: with 8 issuers, and with 6 just as well,
@@ -134,9 +134,9 @@ impl Cipher for Xts {
 // says what that costs, by where the bytes are and which CPU used them last. That cost comes on top of the cycles.
 //
 // # Verification
-// Work is declared, order is not: a block carries a word, which its issuer makes from a sequence number, each encryption
-// turns into another one that depends on place and key, and decryption turns back. An item that ran twice, or not at
-// all, or on the wrong block, leaves another word.
+// Work is declared, order is not: a block carries a word, which its issuer makes from a sequence number, each encryption turns into another
+// one that depends on place and key, and decryption turns back. An item that ran twice, or did not run, or ran on the wrong block, leaves
+// another word.
 
 /// Hundredths of a cycle a byte.
 const SHA512: u64 = 725;
@@ -188,7 +188,7 @@ impl Declared {
         Duration::from_nanos(issuer.as_nanos() as u64 * self.item_percent / 200)
     }
 
-    /// The same as speeds of one CPU that has the bytes at hand.
+    /// The same as speeds of one CPU that has the bytes in its caches.
     pub fn speeds(&self) -> Speeds {
         let speed = |time: Duration| {
             BLOCK_BYTES as f64

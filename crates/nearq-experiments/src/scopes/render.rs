@@ -190,7 +190,7 @@ fn inputs(declared: &Declared) -> String {
     )
 }
 
-/// What was to be shown, and whether it was.
+/// What the run had to show, and whether it did.
 fn judged(judgements: &[Judgement]) -> Table {
     let count = judgements.iter().filter(|one| one.met).count();
     let title = format!("Targets: {count} of {} met", judgements.len());
@@ -314,7 +314,7 @@ fn with_those_that_coincide(report: &Report, name: &str) -> String {
     if same.is_empty() { name.into() } else { format!("{name} (= {})", same.join(", ")) }
 }
 
-/// Bandwidth of a policy's rows as a share of its `system`'s, beside the published share; none if nothing was published.
+/// Bandwidth of a policy's rows as a share of its `system`'s, beside the published share; `None` if nothing was published.
 fn shares(report: &Report, kernel: bool) -> Option<Bars> {
     let names = names(report, kernel);
     let base = names.iter().find(|name| of_document(name) == "system")?;

@@ -1,4 +1,4 @@
-//! What is varied, and what became of the conclusions.
+//! What is varied, and the effect on the conclusions.
 
 use super::question::{Answer, Conclusion};
 use crate::{Error, Machine};
@@ -18,7 +18,7 @@ pub struct Findings {
     pub conclusions: Vec<Conclusion>,
     /// The unchanged machine.
     pub base: Cell,
-    /// What was varied; what moves most comes first, what is not used last.
+    /// The factors that were varied: the one that moves most comes first, unused ones come last.
     pub lines: Vec<Line>,
 }
 
@@ -27,7 +27,7 @@ pub struct Findings {
 pub struct Line {
     /// What was varied.
     pub factor: Factor,
-    /// Less and more; none if there is no less.
+    /// The results with less and with more; `None` if the cost cannot be less.
     pub cells: [Option<Cell>; 2],
     /// The largest relative change of a value that it causes.
     pub moves: f64,
@@ -48,10 +48,10 @@ pub struct Cell {
     hashes: Vec<u64>,
 }
 
-/// What became of a conclusion.
+/// The fate of a conclusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds whatever is varied.
+    /// It holds, whichever factor is varied.
     Survives,
     /// It holds on the unchanged machine and fails on some varied one.
     Falls,
@@ -235,9 +235,9 @@ const PERCENTS: [u64; 2] = [50, 150];
 pub struct Factor {
     /// The name of a cost, or of a parameter.
     pub name: &'static str,
-    /// What a cost is on the machine; none for a parameter.
+    /// The value of a cost on the machine; `None` for a parameter.
     pub cost: Option<u64>,
-    /// A smaller and a larger value, in percent of the cost; none if there is no smaller one.
+    /// A smaller and a larger value, in percent of the cost; `None` if there is no smaller one.
     pub percents: [Option<u64>; 2],
 }
 

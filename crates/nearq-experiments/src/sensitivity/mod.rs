@@ -23,7 +23,7 @@ use serde_json::json;
 
 /// The experiments that come to conclusions, in the order of the tables.
 static QUESTIONS: [&Question; 2] = [&question::SCOPES, &question::DISPATCH];
-/// All of them, as `--experiment` says it.
+/// The value of `--experiment` for all of them.
 pub const ALL: &str = "all";
 /// Most seeds.
 const MOST_RUNS: usize = 1000;

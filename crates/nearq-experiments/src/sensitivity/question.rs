@@ -1,4 +1,4 @@
-//! The question to an experiment: its conclusions, and what they are on a machine whose costs are varied.
+//! The interface to an experiment: its conclusions, and their values on a machine whose costs are varied.
 
 use crate::dispatch::{Sample, simulated_issuers, targets};
 use crate::scopes::{ALLOWED_LOSS, Judgement, PARAMETERS, conclusions};
@@ -30,7 +30,7 @@ pub struct Setting<'s> {
     pub parameter: Option<(&'static str, u64)>,
     /// The seed of the run.
     pub seed: u64,
-    /// Whether a shorter run will do.
+    /// Whether a shorter run is enough.
     pub quick: bool,
 }
 

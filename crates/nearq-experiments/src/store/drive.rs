@@ -1,9 +1,8 @@
 //! The store of a simulated machine: a drive that takes its time and keeps nothing.
 //!
-//! A block's memory stays where it is (a drive reads and writes it by itself, the CPU copies nothing); its transfer
-//! ends after the drive's latency, and transfers queue up for the drive's bandwidth, which all lanes share. A CPU's
-//! cost is the system call that starts a transfer, and one for each check for transfers that ended. An issuer that
-//! waits is woken at the end of its first transfer.
+//! A block's memory stays where it is (a drive reads and writes it by itself, the CPU copies nothing); its transfer ends after the drive's
+//! latency, and transfers queue up for the drive's bandwidth, which all lanes share. A CPU's cost is the system call that starts a
+//! transfer, and one system call for each check for transfers that ended. An issuer that waits is woken at the end of its first transfer.
 //!
 //! The figures are those of the document's drive, a Samsung SSD 980 PRO of 1 TB, from the manufacturer's data sheet:
 //! 7,000 MB/s reading and 5,000 MB/s writing in sequence, and, at a queue depth of one, 22,000 random reads and 60,000
@@ -11,7 +10,7 @@
 //! busy for 42 % of the time: it is not the limit, as it was not in the document. A machine with more CPUs than the
 //! document's gets proportionally more drives, side by side.
 //!
-//! Not simulated: the interrupt, and that what the drive has written to memory is in no cache any more.
+//! Two effects are not simulated: the interrupt, and that memory written by the drive is no longer in any cache.
 
 use super::{Direction, Lane, Store, Transfer};
 use crate::Error;

@@ -93,7 +93,7 @@ impl FileStore {
 
 fn open_direct(path: &Path, kind: Kind) -> io::Result<(File, Option<String>)> {
     let open = |flags: i32| {
-        // On a block device O_EXCL refuses one that is mounted or otherwise in use.
+        // On a block device, O_EXCL makes the call fail if the device is mounted or otherwise in use.
         let exclusive = if kind == Kind::Device { libc::O_EXCL } else { 0 };
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(flags | exclusive);
@@ -235,8 +235,8 @@ pub(super) struct AioLane {
     context: Context,
     file: Arc<File>,
     bell: EventBell,
-    /// What is on its way, with the memory that the kernel uses; the index is the transfer's slot. Dropped after
-    /// `context`, whose drop waits for the kernel to be done with that memory.
+    /// The transfers in flight, with the memory that the kernel uses; the index is the transfer's slot. Dropped after `context`, whose drop
+    /// waits for the kernel to be done with that memory.
     pending: Vec<Option<Transfer>>,
     events: Vec<IoEvent>,
 }
@@ -356,7 +356,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the id is that of a context of ours. The call returns when no transfer is on its way any more.
+        // SAFETY: the id is that of a context of ours. The call returns when no transfer is in flight any more.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }

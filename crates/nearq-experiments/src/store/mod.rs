@@ -4,9 +4,8 @@
 //! up to one for every block that it has in flight, and learns of their ends. A transfer owns the block's memory
 //! until then. Items never wait for the store: they only encrypt and decrypt.
 //!
-//! The kernel's dm-crypt differs in one thing: there the worker that encrypted a block passes it on to the disk
-//! itself (or its writer thread does), and a finished read queues the decryption from an interrupt. Here both go
-//! through the issuer.
+//! The kernel's dm-crypt differs in one respect: the worker that encrypted a block (or dm-crypt's writer thread) passes the block on to the
+//! disk, and a finished read queues the decryption from an interrupt. Here both go through the issuer.
 
 mod drive;
 mod file;
@@ -31,7 +30,7 @@ pub enum Direction {
     Read,
 }
 
-/// A block on its way.
+/// A block in transfer.
 #[derive(Debug)]
 pub struct Transfer {
     /// Which way.
@@ -64,7 +63,7 @@ pub trait Store<H: Host>: Send + Sync {
 
 /// One issuer's access to the store.
 pub trait Lane: Send {
-    /// Starts a transfer. One that is finished at once is returned; the others come out of [`Lane::reap`].
+    /// Starts a transfer. A transfer that is finished at once is returned; [`Lane::reap`] returns the others.
     fn start(&mut self, transfer: Transfer) -> Result<Option<Transfer>, Error>;
 
     /// Appends the transfers that have finished since the last call.

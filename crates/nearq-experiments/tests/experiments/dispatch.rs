@@ -29,7 +29,7 @@ fn the_same_machine_gives_the_same_rows() {
         let ns = first.find(scenario, row, metric::NS_PER_ITEM);
         assert!(ns.is_some_and(|row| row.summary.median > 1.0), "{scenario} {row}");
     }
-    // Nothing but ours, and two seeds are two runs.
+    // There are only our rows, and two seeds are two runs.
     assert!(first.rows.iter().all(|row| row.row != "rayon" && row.row != "tokio"));
     let shard = first.find("issuers", "cache_shard", metric::ITEMS_PER_SECOND).unwrap().summary;
     assert!(shard.runs == 2 && shard.min < shard.max, "{shard:?}");

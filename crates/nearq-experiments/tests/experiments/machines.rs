@@ -219,7 +219,7 @@ fn every_valid_machine_is_simulated_or_refused_with_a_reason() {
             assert!(error.exit_status() == 2 && !error.to_string().is_empty(), "{error}");
             continue;
         }
-        // One of them each time, or all.
+        // One of the experiments each time, or all of them.
         let which = seed as usize % EXPERIMENTS.len();
         for (number, (experiment, make)) in EXPERIMENTS.iter().enumerate() {
             if bound(number == which, true) {

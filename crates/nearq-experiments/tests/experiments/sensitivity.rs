@@ -35,7 +35,7 @@ fn two_costs_give_a_table_that_marks_the_unused_one() {
     assert!(report.text.lines().any(|line| line.starts_with("other_llc = ")), "{}", report.text);
     assert!(report.svg.contains("other_llc"));
 
-    // It does not matter which thread of the process ran what.
+    // It does not matter which thread of the process did which run.
     let again = run();
     assert_eq!((report.rows, report.text), (again.rows, again.text));
 }

@@ -16,7 +16,7 @@ struct Model {
     used_at_home: Duration,
 }
 
-/// A machine of nodes on which tasks run, and others that are pinned.
+/// A machine of nodes on which tasks of the model run, beside pinned tasks of other programs.
 struct Kernel {
     affinity: SoftAffinity,
     now: Duration,
@@ -59,7 +59,7 @@ impl Kernel {
         self.affinity.remove(id);
     }
 
-    /// Lets some time pass, in its periods.
+    /// Lets some time pass, period by period.
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -165,7 +165,7 @@ fn an_overloaded_home_lets_tasks_out_and_takes_them_back() {
     assert_eq!(kernel.actions.len(), 2, "{:?}", kernel.actions);
     assert_eq!(kernel.affinity.count_out(), 2);
     for pair in [[0, 1], [2, 3]] {
-        // Whichever of them leaves.
+        // It does not matter which of them leaves.
         let mut kernel2 = Kernel::new("numa:2 core:2");
         for _ in 0..4 {
             kernel2.start(0);
@@ -184,7 +184,7 @@ fn an_overloaded_home_lets_tasks_out_and_takes_them_back() {
 fn strays_that_occupy_each_others_homes_return_together() {
     let machine = Topology::from_synthetic("numa:3 core:1").unwrap();
     let nodes = Nodes::of(&machine, machine.online());
-    // The number of tasks per CPU: one, where each task is on the next one's home; and three, where two of each node are.
+    // The number of tasks per CPU: one, and each task is on the home of the next; and three, of which two are of each node.
     for each in [1, 3] {
         let mut affinity = SoftAffinity::new(nodes.clone(), Weights::default());
         let mut now = Duration::ZERO;
@@ -202,7 +202,7 @@ fn strays_that_occupy_each_others_homes_return_together() {
             affinity.step(now, loads, seen)
         };
         (0..3).for_each(|id| affinity.add(id, id as usize));
-        // So quickly that no task has been away long enough to come back.
+        // The load changes so quickly that no task has been away long enough to come back.
         step(&mut affinity, 10, &at(0, 0), &[]);
         for id in 0..3 {
             let (home, next) = (id as usize, (id as usize + 1) % 3);
@@ -219,7 +219,7 @@ fn strays_that_occupy_each_others_homes_return_together() {
         assert_eq!(actions.len(), 3, "{each}: {actions:?}");
         assert_eq!(affinity.count_out(), 0);
     }
-    // A task whose home is not freed stays, and so does one that waits for it; the others go.
+    // A task whose home does not become free stays, and so does a task that waits for it; the others return.
     let weights = Weights::default();
     let mut view = View {
         nodes: &nodes,
@@ -263,7 +263,7 @@ fn the_nearest_idle_node_is_taken_first() {
     kernel.run(SECOND);
     assert_eq!(kernel.actions.len(), 1);
     assert!(matches!(&kernel.actions[0].1, Action::LetOut { to, .. } if *to == [2]));
-    // That node gets work of its own: the stray would be no more crowded at home, and goes from there to the other.
+    // That node gets work of its own: the stray would be no more crowded at home, and goes from home to the other node.
     kernel.start(2);
     kernel.start(2);
     kernel.run(SECOND);
@@ -311,8 +311,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// Whatever comes and goes: CPUs idle needlessly only for some periods after each event, no task swings without end,
-    /// and once the other tasks are gone and there is capacity for all at home, all are at home within a second.
+    /// Whatever tasks come and go, CPUs idle needlessly only for some periods after each event, no task swings without end, and all tasks
+    /// are at home within a second once the other tasks are gone and all homes have capacity.
     #[test]
     fn work_is_conserved_and_strays_return(events in events()) {
         let mut kernel = Kernel::new("numa:3 core:2");

@@ -1,4 +1,4 @@
-//! What is known of a process from one round to the next.
+//! What is remembered of a process from one round to the next.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use nearq_scx_policy::layout::{NODES, Process};
 use crate::crowd::Away;
 use crate::remedy::Remedy;
 
-/// A process whose memory was at home when last sampled, but for this part in thousandths, is not sampled again before `SETTLED_FOR` has
-/// passed, or its memory has changed by an eighth and `GROWN`.
+/// The part of a process's memory, in thousandths, that may be away from home although the process counts as settled. A settled process is
+/// not sampled again before `SETTLED_FOR` has passed, or its memory has changed by an eighth and `GROWN`.
 pub(super) const SETTLED_BUT_FOR: u64 = 100;
 const SETTLED_FOR: Duration = Duration::from_secs(10);
 const GROWN: u64 = 1 << 20;
 
-/// What is known of a process from one round to the next.
+/// What is remembered of a process from one round to the next.
 #[derive(Debug)]
 pub(super) struct Followed {
     pub(super) migration: HomeMigration,
@@ -23,25 +23,25 @@ pub(super) struct Followed {
     pub(super) seen: Instant,
     /// When its memory was last sampled.
     pub(super) sampled: Option<Instant>,
-    /// How much it had touched when its memory was found at home; none while it is not at home, or has not been sampled.
+    /// How much memory it had touched when its memory was found at home; `None` while the memory is not at home or has not been sampled.
     pub(super) settled: Option<u64>,
-    /// Since when there has been a hint for its home.
+    /// The time at which a hint for its home was given.
     pub(super) hinted: Option<Instant>,
     pub(super) away: Away,
-    /// When it got another home because its own was crowded. It gets no other one if its memory could not follow it (`cannot_leave`).
+    /// When it got another home because its own was crowded. It gets no further home if its memory could not follow it (`cannot_leave`).
     pub(super) relocated: Option<Instant>,
     pub(super) cannot_leave: bool,
-    /// A decision that it stays in the crowd has been logged.
+    /// Whether a decision that it stays in the crowd has been logged.
     pub(super) stays: bool,
     /// The last decision, so that the same one is not logged each second.
     pub(super) last: Option<(Remedy, u32)>,
 }
 
 impl Followed {
-    /// A process that did not exist in the last round, or a scheduler that did not.
+    /// The state of a process that did not exist in the last round, or of any process under a scheduler that did not.
     pub(super) fn new(home: usize, now: Instant) -> Self {
         Followed {
-            // Its first home was no choice by memory: it may be left at once.
+            // Its first home was not chosen by memory, so it may change at once.
             migration: HomeMigration::new(home, Duration::ZERO),
             ran: [0; NODES],
             seen: now,
@@ -56,13 +56,13 @@ impl Followed {
         }
     }
 
-    /// It has not run since the last round.
+    /// Records that it has not run since the last round.
     pub(super) fn rest(&mut self) {
         self.away.add(None);
         self.stays = false;
     }
 
-    /// Whether its memory is where it was when it was found at home, as far as this is known without sampling.
+    /// Whether its memory is still where it was when it was found at home, as far as this can be determined without sampling.
     pub(super) fn is_settled(&self, process: &Process, now: Instant) -> bool {
         let is_recent = self.sampled.is_some_and(|at| now - at < SETTLED_FOR);
         let is_as_it_was = |before: u64| {

@@ -9,7 +9,7 @@ use nearq_topology::CpuSet;
 #[derive(Default)]
 struct Fake {
     processes: Vec<(u32, Process)>,
-    /// Those that ran, if they are not too many to list.
+    /// The processes that ran, if they are not too many to list.
     ran: Option<Vec<u32>>,
     task: Task,
     hints: RefCell<Vec<(u32, Option<HomeHint>)>>,
@@ -74,7 +74,7 @@ fn round<'a>(nq: &'a Nq, kernel: &'a Fake, now: Instant) -> Round<'a, Fake> {
     Round { nq, kernel, now, elapsed: Duration::from_secs(1) }
 }
 
-/// Looks at a process of one CPU with all its memory on node 1, so many times.
+/// Considers a process of one CPU with all its memory on node 1, this many times.
 fn considered(memory: &mut Memory, nq: &Nq, kernel: &mut Fake, times: u64) -> Vec<Decision> {
     let mut decisions = Vec::new();
     let start = Instant::now();
@@ -148,7 +148,7 @@ fn resting_processes_are_not_examined() {
     let (busy, nodes_use) = memory.follow(&round(&nq, &kernel, now + second));
     assert!(busy.is_empty());
     assert_eq!((nodes_use.len(), nodes_use[0].used, nodes_use[0].capacity), (2, 0, 4000));
-    // A process that is gone is forgotten, and a new one of the same number does not count from below zero.
+    // A process that is gone is forgotten, and the time of a new process with the same number does not become negative.
     let fresh = Fake { processes: vec![(7, process(0, 1))], ..Fake::default() };
     let (busy, _) = memory.follow(&round(&nq, &fresh, now + second * 2));
     assert!(busy.is_empty() && memory.followed.len() == 1);
@@ -167,7 +167,7 @@ fn running_processes_are_examined_and_ended_ones_are_forgotten() {
     memory.follow(&round(&nq, &kernel, at(0)));
     memory.followed.get_mut(&8).unwrap().hinted = Some(at(0));
     memory.followed.get_mut(&8).unwrap().stays = true;
-    // One goes on; the other rests, and then it ends.
+    // One process goes on; the other rests, and then it ends.
     kernel.processes[0].1.ran[0] += 1_000_000_000;
     kernel.ran = Some(vec![7]);
     let (busy, _) = memory.follow(&round(&nq, &kernel, at(1)));
@@ -183,7 +183,7 @@ fn running_processes_are_examined_and_ended_ones_are_forgotten() {
     assert_eq!(memory.followed.len(), 2, "it is not time yet");
     memory.follow(&round(&nq, &kernel, at(10)));
     assert_eq!(memory.followed.len(), 1);
-    // More than can be listed.
+    // More processes than can be listed.
     kernel.ran = None;
     kernel.processes.push((9, process(0, 5)));
     memory.follow(&round(&nq, &kernel, at(11)));
@@ -232,7 +232,7 @@ fn memory_found_at_home_is_rarely_examined() {
     kernel.processes[0].1.touched = 73 << 20;
     due(&mut memory, &mut kernel, 17, 190);
     assert!(!due(&mut memory, &mut kernel, 18, 190));
-    // It has another home.
+    // The process has another home.
     kernel.processes[0].1 = Process { touched: 73 << 20, ..process(1, 0) };
     kernel.processes[0].1.ran[0] = 20_000_000_000;
     assert!(due(&mut memory, &mut kernel, 19, 190));
@@ -270,8 +270,8 @@ fn a_process_bound_to_its_node_gets_its_memory_moved_and_no_hint() {
     assert_eq!((order.pid, order.from, order.to), (7, vec![0, 1], 0));
 }
 
-/// Three processes that are at home on node 0, each of which was away for a third of the last second, and what those that are sampled would
-/// do.
+/// Three processes that are at home on node 0, each of which was away for a third of the last second, and the decisions about those of them
+/// that are sampled.
 fn crowd(
     memory: &mut Memory,
     nq: &Nq,
@@ -301,7 +301,7 @@ fn crowd(
 
 const LASTS: u64 = crate::crowd::LASTING_SAMPLES as u64;
 
-/// These processes, on two nodes of two CPUs, of which the other one has a task of its own.
+/// These processes on two nodes of two CPUs; node 1 has a task of its own.
 fn crowded() -> (Memory, Box<Nq>, Fake) {
     let (memory, mut nq) = machine();
     for (on, demand) in nq.on_node.iter_mut().zip([3000, 1000]) {
@@ -333,7 +333,7 @@ fn a_process_of_a_crowd_gets_another_home_and_its_memory_follows() {
     );
     let order = orders.try_recv().unwrap();
     assert_eq!((order.pid, order.to), (8, 1));
-    // No other process moves while these pages are being moved, and none afterwards: the room is taken.
+    // No other process moves while these pages are being moved, and none moves afterwards: the room is taken.
     assert!(crowd(&mut memory, &nq, &mut kernel, at(LASTS + 1), [8, 4, 8]).is_empty());
     assert!(memory.relocate(&round(&nq, &kernel, at(LASTS + 1)), &relocations[0]).is_none());
     done.send(Moved { order, took: Duration::ZERO, stayed: Ok(0) }).unwrap();
@@ -410,7 +410,7 @@ fn the_first_samples_need_no_saved_budget() {
         process.ran[1] += 1_000_000_000;
         process.touched += 1 << (30 + second);
         let round = round(&nq, &kernel, start + Duration::from_secs(second));
-        // As on a slow machine.
+        // Moving takes as long as on a slow machine.
         memory.consider_all(&round, cpu_time().saturating_sub(Duration::from_millis(30)));
         assert_eq!(memory.log.samples, second);
     }

@@ -1,13 +1,12 @@
 //! The rules for numbers that are not published: distances that a machine does not have, shares of a link, and
 //! what the kernel's paths cost.
 //!
-//! A rule applies to a machine only if its own file has no number. Rules come in an order: each may use what the
-//! ones before it found.
+//! A rule applies to a machine only if its own file has no number. Rules are applied in order: each may use the results of the rules before
+//! it.
 //!
 //! # The kernel
-//! The kernel's paths are counted in cycles and cost the same number of them on every machine (`kernel.json`). The
-//! cycles come from a measurement on some machine, times that machine's clock; a clock that is not stated counts as 4
-//! GHz.
+//! The kernel's paths are counted in cycles and cost the same number of cycles on every machine (`kernel.json`). The cycles come from a
+//! measurement on some machine, times that machine's clock; a clock that is not stated counts as 4 GHz.
 
 use super::file::Sheet;
 use crate::costs::Given;
@@ -23,7 +22,7 @@ struct Rule {
     value: fn(&Sheet) -> Option<u64>,
 }
 
-/// Adds what is missing.
+/// Adds the missing costs.
 pub(super) fn complete(sheet: &mut Sheet) {
     let kernel: Given = serde_json::from_str(KERNEL).expect("kernel.json: costs by name");
     for (cost, given) in kernel.each() {
@@ -67,7 +66,7 @@ fn one_node(sheet: &Sheet) -> bool {
     sheet.topology().nodes().len() == 1
 }
 
-/// `get`, if the machine lacks what would make the cost differ.
+/// The result of `get`, if the machine lacks the part that would make the cost differ.
 fn nearer(lacks: bool, sheet: &Sheet, get: &str) -> Option<u64> {
     if lacks { sheet.get(get) } else { None }
 }

@@ -10,12 +10,12 @@ use crate::costs::{Costs, Given};
 use crate::machine::Machine;
 use crate::source::{Origin, Source};
 
-/// A file, as it is written.
+/// The contents of a file, as they are written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a machine's `about`, `shape`, `clock_mhz` and `costs`")]
 struct File {
     about: String,
-    /// For people who read the file.
+    /// A comment for readers of the file.
     #[serde(rename = "notes", default)]
     _notes: Vec<String>,
     shape: String,
@@ -54,7 +54,7 @@ const BOUNCES: [&str; 5] = ["same_core", "same_llc", "other_llc", "same_package"
 /// The largest number in a file, so that no sum of them overflows: a second, a petabyte a second, a gigabyte.
 const MOST: u64 = 1_000_000_000;
 
-/// What is known of a machine so far.
+/// The numbers of a machine that are known so far.
 pub(super) struct Sheet {
     topology: Topology,
     sources: Vec<Source>,
@@ -76,7 +76,7 @@ impl Sheet {
         ((cycles * 1_000 + clock_mhz / 2) / clock_mhz).max(1)
     }
 
-    /// The transfer of a line in a bounce of that many nanoseconds.
+    /// The cost of the transfer of a line in a bounce of that many nanoseconds.
     fn transfer(&self, bounce: u64) -> u64 {
         let atomic = self.get("read_modify_write").unwrap_or(0);
         bounce.saturating_sub(atomic).max(self.get("own_line").unwrap_or(1))

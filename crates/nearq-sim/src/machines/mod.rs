@@ -2,12 +2,11 @@
 //! for machines of their own, in the folder `machines` of this crate; docs/machines.md says how to write one.
 //!
 //! # Inputs and predictions
-//! Inputs are single quantities of the hardware and of the kernel: what it takes to move one line from CPU to CPU,
-//! what one CPU streams, what a system call costs. Each has its source beside it, and [`Machine::sources`] lists
-//! them. Everything that an experiment shows is a prediction: every throughput, every latency, every gap between two
-//! configurations, and above all which one wins. No cost was fitted to a result of the documents whose experiments
-//! are simulated; of those, only what they say about their machines is used. **A cost changes only with a new
-//! citation.**
+//! Inputs are single quantities of the hardware and of the kernel: the time to move one line from CPU to CPU, the rate at which one CPU
+//! streams, the cost of a system call. Each has its source beside it, and [`Machine::sources`] lists them. Everything that an experiment
+//! shows is a prediction: every throughput, every latency, every gap between two configurations, and above all which one wins. No cost was
+//! fitted to a result of the documents whose experiments are simulated; of those, only what they say about their machines is used. **A cost
+//! changes only with a new citation.**
 //!
 //! # How the numbers are made
 //! - If a range was published, its middle is used, and the source says so.

@@ -1,8 +1,8 @@
 //! What all CPUs share: the ports of last-level caches, the memory of nodes and the links between them.
 //!
-//! Each is a server that does one thing after the other: bytes occupy it for as long as its bandwidth says, and wait
-//! until it has done what came before. So however many CPUs use it, they get its bandwidth together, and each gets
-//! its share. The two directions are not distinguished.
+//! Each is a server that handles one transfer after the other: bytes occupy it for a time that follows from its bandwidth, and wait until
+//! it is done with the earlier ones. So all CPUs that use a server get its bandwidth together, and each gets a share of it. The two
+//! directions are not distinguished.
 //!
 //! Times are picoseconds: a page passes a fast server in less than a few dozen nanoseconds.
 
@@ -19,7 +19,7 @@ struct Server {
 }
 
 impl Server {
-    /// Sends `bytes` through at `now`. Returns when they are through.
+    /// Sends `bytes` through the server at `now`. Returns the time at which they are through.
     fn send(&mut self, bytes: u64, rate: u64, now: u64) -> u64 {
         self.free_at = self.free_at.max(now).saturating_add(time(bytes, rate));
         self.free_at
@@ -60,8 +60,7 @@ impl Bandwidth {
         }
     }
 
-    /// Sends bytes at `now` from one end to the other. Returns when the slowest server on the path is done with
-    /// them.
+    /// Sends bytes at `now` from one end to the other. Returns the time at which the slowest server on the path is done with them.
     pub(super) fn send(&mut self, from: End, to: End, bytes: u64, now: u64, costs: &Costs) -> u64 {
         let mut done = now;
         for end in [from, to] {

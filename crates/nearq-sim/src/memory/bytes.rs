@@ -9,17 +9,17 @@
 //!   rate at the latency of its own node's memory. The latency is that of a line's transfer from another cache, or
 //!   that of memory on its node.
 //! - Writing takes a line away from all other caches, and goes at the rate for the farthest of them.
-//! - What comes from beyond the last-level cache passes the shared servers of `bandwidth`: the port of that cache,
-//!   the port of the other cache or the memory of the node, the links of both nodes. It takes as long as the slowest.
-//! - What was written and leaves a last-level cache passes them as well, on its way back to its node's memory. No
-//!   thread waits for that, but later accesses wait behind it.
+//! - Bytes from beyond the last-level cache pass the shared servers of `bandwidth`: the port of that cache, the port of the other cache or
+//!   the memory of the node, and the links of both nodes. They take as long as the slowest server.
+//! - Written bytes that leave a last-level cache pass these servers as well, on their way back to their node's memory. No thread waits for
+//!   this, but later accesses queue behind it.
 //! - The first touch of a page costs a page fault on top.
 //!
-//! A thread is busy for that time and may be preempted meanwhile. It is time on the memory's clock: a busy sibling
-//! or a slow core does not lengthen it.
+//! A thread is busy for that time and may be preempted in the meantime. The time is on the memory's clock: a busy sibling or a slow core
+//! does not lengthen it.
 //!
 //! # How it passes
-//! In runs of some pages: each is looked up and charged as a whole, at its time. Many accesses to one range are
+//! The range is handled in runs of some pages: each run is looked up and charged as a whole, at its time. Many accesses to one range are
 //! followed not by page but by the share of the range that each cache holds (`bulk`).
 
 mod bulk;
@@ -55,7 +55,7 @@ pub(super) struct Toucher<'a> {
     pub(super) now: u64,
 }
 
-/// How fast lines come, and from where if from beyond the CPU's own caches.
+/// The rate at which lines come, and their source if that is beyond the CPU's own caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Private,
@@ -156,7 +156,7 @@ impl Bytes {
         }
     }
 
-    /// Gives a page its node, unless it has one. Returns what that costs.
+    /// Gives a page its node, unless it has one. Returns the cost.
     fn touch_first(
         &mut self,
         page: usize,
@@ -197,11 +197,11 @@ impl Bytes {
         let beyond = mask & !own_lines;
         let memory = self.nodes.latency(position.node, page.home());
         let (nearest, cache) = found.nearest;
-        // All of them one way or all the other, as the lines of one page nearly always are.
+        // Either all lines come from caches or none does, because this is so for the lines of nearly every page.
         let from_caches = write || beyond & found.newer != 0 || nearest <= memory;
         let cached = if from_caches { beyond & found.elsewhere } else { 0 };
         let (llc, node) = caches.llc_of(cache);
-        // A writer waits for the farthest, and makes its neighbours drop their copies through the last level.
+        // A writer waits for the farthest cache, and makes its neighbours drop their copies through the last-level cache.
         let (reach, taken, neighbour) = if write {
             (found.farthest, own_lines & found.elsewhere, found.neighbour)
         } else {
@@ -274,7 +274,7 @@ impl Bytes {
     /// A policy in the simulation's terms.
     ///
     /// # Errors
-    /// The policy leaves no node.
+    /// If the policy leaves no node.
     pub(crate) fn resolve(&self, policy: &MemoryPolicy, what: &str) -> Result<Policy, OsError> {
         self.nodes.resolve(policy, what)
     }
@@ -309,7 +309,7 @@ impl Bytes {
         self.nodes.by_id(&self.pages.resident(process))
     }
 
-    /// Forgets memory that is given back, as far as it is whole pages.
+    /// Forgets the whole pages of memory that is given back.
     pub(crate) fn forget(&mut self, start: usize, bytes: usize) {
         let (first, end) = (start.div_ceil(PAGE), (start + bytes) / PAGE);
         if first < end {

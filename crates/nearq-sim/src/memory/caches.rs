@@ -1,15 +1,14 @@
-//! The caches of a simulated machine: which CPU has which, how much went through each, and what leaves them.
+//! The caches of a simulated machine: which CPU has which cache, how many bytes went through each, and which bytes leave them.
 //!
-//! Each CPU has a private cache (the largest below the last level; its core's if the topology names none) and the
-//! last-level cache of its domain. Both are filled by everything that the CPU touches.
+//! Each CPU has a private cache (the largest below the last level; its core has one if the topology names none) and the last-level cache of
+//! its domain. Both are filled by everything that the CPU touches.
 //!
-//! **A cache of S bytes has forgotten what came in more than S bytes ago.** So a cache needs one number, the bytes
-//! that ever came in, and what it holds follows from the value of that number when the content came in. That is
-//! first in, first out, which for data that is walked over and over is what real replacement amounts to.
+//! **A cache of S bytes has forgotten what came in more than S bytes ago.** So a cache needs only one number, the bytes that ever came in,
+//! and its content follows from the values of that number at which each part came in. This is first in, first out, and real replacement has
+//! the same effect on data that is walked over and over.
 //!
-//! **What was written must go back.** A last-level cache knows, for each piece of its history, how many bytes of
-//! each node were written in it and are still the newest. When the piece is forgotten they go to their node's
-//! memory.
+//! **What was written must go back.** A last-level cache knows, for each piece of its history, how many bytes of each node were written in
+//! it and are still the newest. When the piece is forgotten, these bytes go to their node's memory.
 
 use nearq_topology::{CacheKind, Topology};
 
@@ -17,7 +16,7 @@ use super::PAGE;
 use crate::costs::Costs;
 use crate::hardware::node_of_unknown;
 
-/// A last-level cache's history is kept in this many pieces, if each is at least a page.
+/// The number of pieces in which a last-level cache's history is kept, if each is at least a page.
 const PIECES: u64 = 256;
 
 /// What a CPU has.
@@ -34,7 +33,7 @@ pub(super) struct CpuPosition {
 #[derive(Debug)]
 struct Cache {
     size: u64,
-    /// The last-level cache above; itself if it is one.
+    /// The last-level cache above; this cache itself if it is one.
     llc: u32,
     node: u32,
     /// One of its CPUs.
@@ -76,7 +75,7 @@ impl Caches {
         let unknown = node_of_unknown(topology);
         for (index, llc) in topology.llcs().iter().enumerate() {
             let cache = llc.cache_index.map(|cache| &topology.caches()[cache]);
-            // A cache that spans nodes is a domain on each: with its share of the whole.
+            // A cache that spans nodes is one domain on each node, with a share of the whole size.
             let share = |size: u64, all: usize| size * llc.cpus.len() as u64 / all.max(1) as u64;
             let size = cache.and_then(|cache| Some(share(cache.size?, cache.cpus.len())));
             let size = size.unwrap_or(costs.llc_size);
@@ -129,7 +128,7 @@ impl Caches {
         self.caches[cache as usize].cpu
     }
 
-    /// The number at which something that comes in now is there.
+    /// The value of that number for content that comes in now.
     pub(super) fn stamp(&self, cache: u32) -> u64 {
         self.caches[cache as usize].brought
     }
@@ -145,7 +144,7 @@ impl Caches {
         cache.brought - stamp <= cache.size
     }
 
-    /// Brings bytes into a cache. What it must write back for that, by node, is added to `leaving`.
+    /// Brings bytes into a cache. The bytes that it must write back for this, by node, are added to `leaving`.
     pub(super) fn bring(&mut self, cache: u32, bytes: u64, leaving: &mut Vec<(u32, u64)>) {
         let cache = &mut self.caches[cache as usize];
         cache.brought += bytes;
@@ -160,7 +159,7 @@ impl Caches {
         }
     }
 
-    /// The piece of a cache's history at `stamp`; none that is partly forgotten.
+    /// The piece of a cache's history at `stamp`; `None` if the piece is partly forgotten.
     #[cfg(test)]
     pub(super) fn piece(&self, cache: u32, stamp: u64) -> Option<u64> {
         let piece = self.caches[cache as usize].written.piece;
@@ -188,12 +187,12 @@ impl Caches {
         all
     }
 
-    /// Bytes of `node` that came in at `stamp`, and are held, were written.
+    /// Records that bytes of `node` that came in at `stamp`, and are held, were written.
     pub(super) fn write(&mut self, cache: u32, stamp: u64, node: u32, bytes: u64) {
         let cache = &mut self.caches[cache as usize];
         let written = &mut cache.written;
         if written.pieces.is_empty() {
-            // Everything that is held, the piece that is being filled, and the one that is about to be forgotten.
+            // Everything that is held, the piece that is being filled, and the piece that is about to be forgotten.
             let pieces = cache.size.div_ceil(written.piece) + 3;
             written.pieces.resize_with(pieces as usize, Vec::new);
             written.forgotten = cache.brought.saturating_sub(cache.size) / written.piece;
@@ -205,8 +204,7 @@ impl Caches {
         }
     }
 
-    /// Bytes that were written, and are held, need not go back: another cache has newer ones, or they are no longer
-    /// needed.
+    /// Records that bytes that were written and are held need not go back: another cache has newer ones, or they are no longer needed.
     pub(super) fn unwrite(&mut self, cache: u32, stamp: u64, node: u32, bytes: u64) {
         let piece = self.caches[cache as usize].written.at(stamp);
         if let Some((_, sum)) = piece.iter_mut().find(|(of, _)| *of == node) {
@@ -215,7 +213,7 @@ impl Caches {
     }
 }
 
-/// For each CPU the largest data cache below its last-level cache, by index, if the topology says.
+/// The largest data cache below each CPU's last-level cache, by index, if the topology names one.
 fn largest_below(topology: &Topology, numbers: usize) -> Vec<Option<usize>> {
     let mut below: Vec<Option<usize>> = vec![None; numbers];
     let level = |index: usize| topology.caches()[index].level;

@@ -1,20 +1,19 @@
 //! Cache lines of atomics: which CPU holds which, and what it costs to access one.
 //!
 //! A line has one owner, the CPU that wrote it last, and CPUs that have read it since.
-//! - A CPU that has a line reads it at once. Another one gets a copy: from the owner, or from a reader of its own
-//!   node that is nearer.
+//! - A CPU that has a line reads it at once. Another CPU gets a copy from the owner, or from a reader of its own node that is nearer.
 //! - Writing costs a transfer from the farthest CPU that has the line, because its copy must go, unless only the
 //!   writer has it. A read-modify-write is a write, even a compare-exchange that fails.
-//! - A line does one thing after the other: a transfer starts when the ones before are over. So CPUs that write one
-//!   line, however many, get one transfer after the other. Readers get their copies at the same time, and a writer
-//!   that comes then waits for the last of them.
+//! - The transfers of a line happen one after the other: each starts when the earlier ones are over. So CPUs that write one line, however
+//!   many, get one transfer after the other. Readers get their copies at the same time, and a writer that comes then waits for the last of
+//!   them.
 //!
 //! Lines are small: they do not count against the bandwidth of the paths that they take.
 //!
 //! # Names
-//! Two atomics share a line if they share 64 bytes of real memory. A line is *named* by the order in which lines were
-//! first touched; when an atomic is dropped, its line is forgotten. One dependence remains: which small heap objects
-//! happen to lie side by side, which the allocator decides. [`LineAligned`](crate::LineAligned) removes that as well.
+//! Two atomics share a line if they share 64 bytes of real memory. A line is *named* by the order in which lines were first touched; when
+//! an atomic is dropped, its line is forgotten. One dependence remains: which small heap objects share a line, which the allocator decides.
+//! [`LineAligned`](crate::LineAligned) removes this dependence as well.
 
 use std::collections::hash_map::Entry;
 
@@ -74,7 +73,7 @@ impl Line {
             }
         }
         if nearest == owner {
-            // The remaining ones on the node are all equally far.
+            // The remaining readers on the node are all equally far.
             let mut others = self.readers_among(hardware.node_cpus(cpu));
             if let Some((at, word)) = others.find(|(_, word)| *word != 0) {
                 let reader = at * 64 + word.trailing_zeros() as usize;

@@ -1,19 +1,18 @@
 //! The simulated machine's memory: what an access costs, by where the data is.
 //!
 //! Two kinds of access, two models:
-//! - **Atomics** (`lines`): single cache lines with an owner and readers. They move one at a time, and what counts is
-//!   how far.
-//! - **Declared bytes** (`bytes`): ranges that a thread reads or writes as a whole. They are followed by page, and
-//!   what counts is which caches hold them (`caches`, `pages`), on which node they live (`placement`), and what else
-//!   uses the path there (`bandwidth`). Many accesses to one range can be declared at once; then what counts is how
-//!   much of the range each cache holds (`bytes/bulk`).
+//! - **Atomics** (`lines`): single cache lines with an owner and readers. They move one at a time, and the cost depends on the distance.
+//! - **Declared bytes** (`bytes`): ranges that a thread reads or writes as a whole. They are followed by page, and the cost depends on
+//!   which caches hold them (`caches`, `pages`), on which node they live (`placement`), and on the other traffic on the path to them
+//!   (`bandwidth`). Many accesses to one range can be declared at once; then the cost depends on how much of the range each cache holds
+//!   (`bytes/bulk`).
 //!
 //! The two do not meet: an atomic inside a declared range is followed as an atomic, and its neighbours as bytes.
 //!
 //! # Addresses
-//! Both find their state by real address, so the layout of the program's own structures counts, as it does on a real
-//! machine. The address itself must not count: tables are looked up by address, and never walked where the order
-//! would show. Memory that is given back is forgotten, so that reused memory starts as new.
+//! Both find their state by real address, so the layout of the program's own structures counts, as it does on a real machine. The address
+//! itself must not count: tables are looked up by address, and never walked if the order would have an effect. Memory that is given back is
+//! forgotten, so that reused memory starts as new.
 
 mod bandwidth;
 mod bytes;
@@ -99,10 +98,10 @@ impl Memory {
     }
 }
 
-/// Memory is given back: the machine on which the caller is a simulated thread forgets what it knows about its pages.
+/// Records that memory is given back: the machine on which the caller is a simulated thread forgets what it knows about its pages.
 ///
-/// Called by the allocator, so also for memory of the simulator's own, while its state is borrowed. That memory was
-/// never declared by a program, so the machine knows nothing about it.
+/// The allocator calls this, so it is also called for memory of the simulator itself, while the state is borrowed. That memory was never
+/// declared by a program, so the machine knows nothing about it.
 pub(crate) fn given_back(start: usize, bytes: usize) {
     if let Some(shared) = context::current()
         && let Ok(mut world) = shared.world.try_borrow_mut()

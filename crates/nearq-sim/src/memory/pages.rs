@@ -10,11 +10,11 @@ use super::{AddressMap, LINE, PAGE};
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     cache: u32,
-    /// When the first of the lines came in; they are forgotten together.
+    /// When the first of the lines came in; all of them are forgotten together.
     stamp: u64,
     /// A bit for each line.
     lines: u64,
-    /// Those of the lines that were written and have not gone back to memory. Only in a last-level cache.
+    /// A bit for each of these lines that was written and has not gone back to memory. Only in a last-level cache.
     written: u64,
 }
 
@@ -28,8 +28,7 @@ pub(super) struct Page {
     holdings: Vec<Holding>,
 }
 
-/// The lines of an access, by where they are. A line is in one of the four; lines in `elsewhere` may be in caches of
-/// the CPU's own as well.
+/// The lines of an access, by where they are. A line is in one of the four sets; lines in `elsewhere` may also be in the CPU's own caches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
     /// In the CPU's private cache.
@@ -40,7 +39,7 @@ pub(super) struct Found {
     pub(super) neighbour: u64,
     /// Under another last-level cache.
     pub(super) elsewhere: u64,
-    /// Of those, the ones that memory does not have.
+    /// The lines of `elsewhere` whose newest content memory does not have.
     pub(super) newer: u64,
     /// The nearest cache that has some of `elsewhere`, and the latency.
     pub(super) nearest: (u64, u32),
@@ -109,7 +108,7 @@ impl Page {
         });
     }
 
-    /// Brings the lines in `mask` into a cache. What must be written back for that is added to `leaving`.
+    /// Brings the lines in `mask` into a cache. The bytes that must be written back for this are added to `leaving`.
     pub(super) fn bring(
         &mut self,
         mask: u64,
@@ -166,7 +165,7 @@ pub(super) struct Pages {
     /// By process: how many there are on each node.
     resident: BTreeMap<u64, Vec<usize>>,
     nodes: usize,
-    /// How often a page has gone, or gone to another node.
+    /// How often a page was removed or moved to another node.
     changes: u64,
 }
 
@@ -180,8 +179,8 @@ impl Pages {
         self.pages.len()
     }
 
-    /// Checks that caches and pages agree on what is written, as far as neither has forgotten, and that a
-    /// line is written in at most one cache.
+    /// Checks that caches and pages agree on which lines are written, as far as neither has forgotten them, and that a line is written in
+    /// at most one cache.
     #[cfg(test)]
     pub(super) fn check(&self, caches: &Caches) {
         let mut written = BTreeMap::new();
@@ -212,7 +211,7 @@ impl Pages {
         self.pages.get_mut(&page)
     }
 
-    /// While this number stays the same, existing pages stay, each on its node.
+    /// While this number stays the same, each existing page stays on its node.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -221,7 +220,7 @@ impl Pages {
         self.pages.get(&page).map(|page| page.home)
     }
 
-    /// A page is touched for the first time.
+    /// Adds a page that is touched for the first time.
     pub(super) fn add(&mut self, page: usize, home: u32, process: u64) -> &mut Page {
         let nodes = self.nodes;
         let resident = self.resident.entry(process).or_insert_with(|| vec![0; nodes]);
@@ -229,7 +228,7 @@ impl Pages {
         self.pages.entry(page).or_insert(Page { home, process, holdings: Vec::new() })
     }
 
-    /// Moves a page to another node. It is in no cache afterwards: it has another place in memory.
+    /// Moves a page to another node. No cache holds it afterwards, because it has another place in memory.
     pub(super) fn change_home(&mut self, page: usize, home: u32, caches: &mut Caches) {
         let Some(page) = self.pages.get_mut(&page) else { return };
         self.changes += 1;
@@ -267,7 +266,7 @@ impl Pages {
         }
     }
 
-    /// Walks the table; the order does not show, because removing a page only lowers sums.
+    /// Walks the table; the order has no effect, because removing a page only lowers sums.
     fn retain(&mut self, keep: impl Fn(&usize, &Page) -> bool, caches: &mut Caches) {
         let resident = &mut self.resident;
         self.pages.retain(|number, page| {
@@ -292,7 +291,7 @@ impl Pages {
     }
 }
 
-/// A page goes.
+/// Removes a page from the sums.
 fn gone(page: &mut Page, resident: &mut BTreeMap<u64, Vec<usize>>, caches: &mut Caches) {
     page.drop_out(caches);
     if let Some(resident) = resident.get_mut(&page.process) {

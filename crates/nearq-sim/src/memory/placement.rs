@@ -1,7 +1,7 @@
-//! On which node a page is placed: policies of threads and of ranges, as on Linux.
+//! Chooses the node of a page: policies of threads and of ranges, as on Linux.
 //!
-//! A page gets its node when it is first touched: by the policy of its range if it has one, otherwise by the policy
-//! of the thread that touches it. Nodes do not fill up: what a policy does when its nodes are full is not simulated.
+//! A page gets its node when it is first touched: by the policy of its range if it has one, otherwise by the policy of the thread that
+//! touches it. Nodes do not fill up: the behaviour of a policy when its nodes are full is not simulated.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,13 +23,13 @@ pub(crate) enum Policy {
     Local,
     /// This node.
     Preferred(u32),
-    /// The nearest of these to the CPU that touches it.
+    /// Of these nodes, the nearest to the CPU that touches it.
     Bind(Rc<[u32]>),
-    /// These in turn.
+    /// These nodes in turn.
     Interleave(Rc<[u32]>),
 }
 
-/// A thread's policy, and how far it is in taking nodes in turn. Copied to the threads that it starts.
+/// A thread's policy, and its position if it takes nodes in turn. It is copied to the threads that the thread starts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Placing {
     pub(crate) policy: Policy,
@@ -51,7 +51,7 @@ impl Nodes {
         let nodes = topology.nodes();
         let mut has_memory: Vec<bool> = nodes.iter().map(|node| node.memory != Some(0)).collect();
         if !has_memory.contains(&true) {
-            // The description names no memory at all: it must be somewhere.
+            // If the description names no memory at all, the memory must still be somewhere.
             has_memory.fill(true);
         }
         let (near, far) = (costs.memory_same_package, costs.memory_other_package);
@@ -132,7 +132,7 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// Undoes [`resolve`](Self::resolve), as far as nodes were usable.
+    /// Undoes [`resolve`](Self::resolve), except for nodes that were left out.
     pub(super) fn describe(&self, policy: &Policy) -> MemoryPolicy {
         let ids = |nodes: &[u32]| nodes.iter().map(|node| self.ids[*node as usize]).collect();
         match policy {
@@ -160,12 +160,12 @@ impl Bound {
         &self.policy
     }
 
-    /// A page's position in the range.
+    /// The position of a page in the range.
     pub(super) fn turn(&self, page: usize) -> usize {
         page - self.origin
     }
 
-    /// Whether a page that lives on `home` is where the policy wants it. The local node is determined again.
+    /// Whether a page that lives on `home` is where the policy wants it. The local node is determined anew.
     pub(super) fn is_met(&self, home: u32, local: u32) -> bool {
         match &self.policy {
             Policy::Local => home == local,

@@ -1,4 +1,4 @@
-//! The trait [`LockPlatform`], answered for [`Sim`].
+//! The trait [`LockPlatform`], implemented for [`Sim`].
 
 use core::time::Duration;
 
@@ -89,7 +89,7 @@ impl LockPlatform for Sim {
         shared.world.borrow().cpu
     }
 
-    /// Free of charge: a program reads it once, at a time of its own choice.
+    /// The read is free of charge: a program reads a setting once, at a time of its own choice.
     fn cache_map() -> CacheMap {
         let world = context::expect("LockPlatform::cache_map").world.borrow();
         let topology = world.hardware.topology().clone().with_online(&world.online);
@@ -126,7 +126,7 @@ impl LockPlatform for Sim {
         if !there.is_null() {
             return there;
         }
-        // Other threads may run meanwhile, and make one too.
+        // Other threads may run in the meantime, and make one too.
         let made = Kept::new(make(), end);
         let mut world = shared.world.borrow_mut();
         if world.locks.pointer().is_null() {
@@ -152,7 +152,7 @@ impl LockPlatform for Sim {
         context::current()?.world.borrow().settings.get(name).cloned()
     }
 
-    /// Goes into the trace and the outcome.
+    /// The text goes into the trace and the outcome.
     fn warn(line: &str) {
         let Some(shared) = context::current() else { return };
         let mut world = shared.world.borrow_mut();

@@ -1,4 +1,4 @@
-//! The trait [`Placement`], answered for [`Sim`].
+//! The trait [`Placement`], implemented for [`Sim`].
 
 use core::ops::Range;
 use core::time::Duration;
@@ -40,12 +40,12 @@ impl Placement for Sim {
             let now = world.now();
             world.restrict(thread.slot, now);
         }
-        // If the caller itself must leave its CPU, it is elsewhere when this returns.
+        // If the caller itself must leave its CPU, it is on another CPU when this returns.
         shared.sync();
         Ok(())
     }
 
-    /// Applies to what [`Sim::read`] and [`Sim::write`] touch first. Inherited by the threads that the caller starts.
+    /// The policy applies to pages that [`Sim::read`] and [`Sim::write`] touch first. The threads that the caller starts inherit it.
     ///
     /// As on Linux, nodes that do not exist are skipped unless none is left.
     fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), OsError> {

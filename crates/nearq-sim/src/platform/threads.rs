@@ -1,4 +1,4 @@
-//! The trait [`Threads`], answered for [`Sim`].
+//! The trait [`Threads`], implemented for [`Sim`].
 
 use core::cell::UnsafeCell;
 use core::time::Duration;
@@ -29,10 +29,10 @@ impl Threads for Sim {
         }
     }
 
-    /// Free: on real machines it only keeps the compiler from moving accesses.
+    /// This is free: on real machines it only keeps the compiler from moving accesses.
     fn light_fence() {}
 
-    /// A system call, as `membarrier` is. What the interrupted CPUs lose is not counted.
+    /// This costs a system call, as `membarrier` does. The time that the interrupted CPUs lose is not counted.
     fn heavy_fence() -> bool {
         if context::current().is_some() {
             let shared = system_call("Threads::heavy_fence");
@@ -41,8 +41,8 @@ impl Threads for Sim {
         true
     }
 
-    /// A thread that waits wakes up when an attempt is left, and not before: if it woke up periodically for nothing, a simulated machine on
-    /// which nothing more happens would never come to its end.
+    /// A waiting thread wakes up only when an attempt becomes available: if it woke up periodically without need, a simulated machine on
+    /// which nothing more happens would never stop.
     fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
         let shared = system_call("Threads::wait_for_work");
         let address = core::ptr::from_ref(word).addr();
@@ -179,7 +179,7 @@ impl Threads for Sim {
             State::Running | State::Ready | State::StandingStill => RunState::Runnable,
             State::Waiting { .. } | State::Sleeping | State::Joining { .. } => RunState::Blocked,
         });
-        // Only a thread that is gone has no state.
+        // Only a thread that has ended has no state.
         Ok(state.unwrap_or(RunState::Ended))
     }
 

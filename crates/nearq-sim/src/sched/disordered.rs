@@ -1,10 +1,10 @@
-//! [`Fair`] whose queues are taken in another order: for finding interleavings.
+//! [`Fair`] with another order of its queues: for finding interleavings.
 
 use super::{Fair, Kernel, Reason, Scheduler};
 use crate::rng::Rng;
 use crate::thread::Thread;
 
-/// At random: one in this many threads that need a CPU gets any that it may use.
+/// At random: one in this many threads that need a CPU gets any CPU that it may use.
 const ANYWHERE: u64 = 4;
 
 /// Which of the threads that wait for a CPU goes next.
@@ -12,8 +12,7 @@ const ANYWHERE: u64 = 4;
 enum Order {
     /// Any of them.
     Random(Rng),
-    /// The one with the highest priority; the fair one after a slice or a yield, so that no thread
-    /// starves.
+    /// The thread with the highest priority; the fair choice after a slice or a yield, so that no thread starves.
     Priority { fairly: bool },
 }
 
@@ -25,7 +24,7 @@ pub(crate) struct Disordered {
 }
 
 impl Disordered {
-    /// Takes any thread next, and places one in four anywhere.
+    /// Takes any thread next, and places one thread in four on any CPU.
     pub(crate) fn at_random(seed: u64) -> Self {
         Disordered { fair: Fair::new(), order: Order::Random(Rng::new(seed)) }
     }
@@ -37,7 +36,7 @@ impl Disordered {
 }
 
 impl Disordered {
-    /// The next thread is the fair one if a thread has just left the CPU.
+    /// The next thread is the fair choice if a thread has just left the CPU.
     fn be_fair_once(&mut self, made_room: bool) {
         if let Order::Priority { fairly } = &mut self.order {
             *fairly |= made_room;

@@ -12,7 +12,7 @@ use crate::thread::{State, Thread, Threads};
 /// What a scheduler has ordered during a hook.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
-    /// CPUs, and whether the thread there loses it.
+    /// CPUs, and whether the thread on the CPU loses it.
     pub(crate) kicks: Vec<(usize, bool)>,
     /// CPUs, and the time that they spend.
     pub(crate) spent: Vec<(usize, u64)>,
@@ -90,8 +90,8 @@ impl Kernel<'_> {
         &self.threads.at(thread.slot).allowed
     }
 
-    /// The CPU that a thread is on or was on last, or what [`Sim::set_wake_cpu`](crate::Sim::set_wake_cpu) put in its place;
-    /// its creator's for a new one.
+    /// The CPU that a thread is on or was on last, or the CPU that [`Sim::set_wake_cpu`](crate::Sim::set_wake_cpu) put in its place; for a
+    /// new thread, its creator's CPU.
     pub fn previous_cpu(&self, thread: Thread) -> usize {
         self.threads.at(thread.slot).previous_cpu()
     }
@@ -106,7 +106,7 @@ impl Kernel<'_> {
         &self.threads.at(thread.slot).name
     }
 
-    /// The number of the process that a thread belongs to. One that was forked has its own from the beginning.
+    /// The number of the process that a thread belongs to. The first thread of a forked process has the new number from the beginning.
     pub fn process(&self, thread: Thread) -> u64 {
         self.threads.at(thread.slot).process
     }

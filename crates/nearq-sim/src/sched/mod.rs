@@ -22,7 +22,7 @@ use crate::thread::Thread;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It slept and was woken, or its time is over.
+    /// It slept and was woken, or the time of its sleep is over.
     Woken,
     /// It is new.
     New,
@@ -30,15 +30,16 @@ pub enum Reason {
     Exec,
     /// It had to leave its CPU, which it may no longer use, or which went offline.
     Moved,
-    /// It lost its CPU to another thread or at the end of its slice, and can still run. `select_cpu` is not called
-    /// then: the CPU that it was on is meant.
+    /// It lost its CPU to another thread or at the end of its slice, and can still run. `select_cpu` is not called then: the thread waits
+    /// for the CPU that it was on.
     Preempted,
 }
 
 /// A scheduler of the simulated kernel.
 ///
-/// A thread's way: [`select_cpu`](Self::select_cpu), [`enqueue`](Self::enqueue), [`dispatch`](Self::dispatch) gives it
-/// to a CPU, [`running`](Self::running), [`stopping`](Self::stopping); then it sleeps, or is enqueued again.
+/// The hooks are called for a thread in this order: [`select_cpu`](Self::select_cpu), [`enqueue`](Self::enqueue),
+/// [`dispatch`](Self::dispatch), which gives it to a CPU, [`running`](Self::running), [`stopping`](Self::stopping); then it sleeps, or is
+/// enqueued again.
 ///
 /// | here | `sched_ext` |
 /// |---|---|
@@ -54,14 +55,13 @@ pub enum Reason {
 /// | `init_thread`, `exit_thread` | `ops.init_task`, `ops.exit_task` |
 /// | [`Kernel::kick`], [`Kernel::preempt`] | `scx_bpf_kick_cpu` |
 ///
-/// Each hook sees the machine through a [`Kernel`]. A run must stay a function of machine, program and seed: decide by
-/// nothing but what the hooks say. What a scheduler does costs no virtual time unless it says so:
-/// [`Kernel::spend`].
+/// Each hook sees the machine through a [`Kernel`]. A run must stay a function of machine, program and seed: a scheduler must decide only
+/// by what the hooks tell it. Its work costs no virtual time unless it calls [`Kernel::spend`].
 pub trait Scheduler: Debug {
     /// Its name, for reports.
     fn name(&self) -> &str;
 
-    /// The CPU for a thread that can run from now on: one that is online and allowed to it.
+    /// The CPU for a thread that can run from now on: a CPU that is online and that the thread may use.
     fn select_cpu(&mut self, kernel: &mut Kernel<'_>, thread: Thread, reason: Reason) -> usize;
 
     /// A thread can run and waits from now on. `cpu` is what `select_cpu` returned, or the CPU that it lost. If that CPU is
@@ -71,10 +71,10 @@ pub trait Scheduler: Debug {
     /// A waiting thread stops waiting: it may now run elsewhere and will be enqueued again.
     fn dequeue(&mut self, kernel: &mut Kernel<'_>, thread: Thread);
 
-    /// The next thread for a CPU that has none; from now on it no longer waits. It must be allowed there.
+    /// The next thread for a CPU that has none; from now on the thread no longer waits. It must be allowed to run on that CPU.
     fn dispatch(&mut self, kernel: &mut Kernel<'_>, cpu: usize) -> Option<Thread>;
 
-    /// Whether a thread that was just enqueued for a busy CPU must interrupt the one that runs there.
+    /// Whether a thread that was just enqueued for a busy CPU must interrupt the thread that runs on it.
     fn preempts(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool;
 
     /// A thread gets a CPU. Returns the nanoseconds until [`slice_over`](Self::slice_over), at least 1.
@@ -83,13 +83,13 @@ pub trait Scheduler: Debug {
     /// A thread loses its CPU. If it can still run, it is enqueued next.
     fn stopping(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize, runnable: bool);
 
-    /// The slice of the thread on a CPU is over. Returns the next slice if it goes on, none if it must leave.
+    /// The slice of the thread on a CPU is over. Returns the next slice if the thread goes on, `None` if it must leave.
     fn slice_over(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> Option<u64> {
         let _ = (kernel, thread, cpu);
         None
     }
 
-    /// The thread on a CPU offers it to others. Returns whether one takes it.
+    /// The thread on a CPU offers the CPU to other threads. Returns whether another thread takes it.
     fn yield_now(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool {
         let _ = (kernel, thread, cpu);
         true
@@ -100,8 +100,8 @@ pub trait Scheduler: Debug {
         let _ = kernel;
     }
 
-    /// A CPU has no thread, and `dispatch` had none: the scheduler may search for one elsewhere, which takes time.
-    /// `dispatch` is called again afterwards.
+    /// A CPU has no thread, and `dispatch` returned none: the scheduler may search for a thread elsewhere, which takes time. `dispatch` is
+    /// called again afterwards.
     fn balance(&mut self, kernel: &mut Kernel<'_>, cpu: usize) {
         let _ = (kernel, cpu);
     }

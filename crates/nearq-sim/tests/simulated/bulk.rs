@@ -1,4 +1,4 @@
-//! What many accesses to a range cost, and what the kernel counts for waiting threads. Jitter is off.
+//! The cost of many accesses to a range, and the kernel's counts for waiting threads. Jitter is off.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use nearq_topology::CpuSet;
 use crate::common::{go_to, run, spawn_on, took};
 
 const MIB: usize = 1024 * 1024;
-/// Two nodes of two CPUs, an L3 cache of 4 MiB each.
+/// Two nodes of two CPUs, each node with an L3 cache of 4 MiB.
 const MACHINE: &str = "pack:2 numa:1 l3:1(size=4MiB) l2:2(size=64KiB) core:1";
 
 fn costs() -> Costs {
@@ -68,13 +68,13 @@ fn data_that_fits_into_the_cache_stays_there() {
         each(&mut block, 1_000_000);
         let warm = each(&mut block, 100_000);
         assert!(warm < expected(0.99, c.memory), "{warm} ns");
-        // What the other cache has in a newer version than memory comes from there.
+        // Content that is newer in the other cache than in memory comes from that cache.
         go_to(2);
         let cold = each(&mut block, 1_000);
         close(cold, 240.0);
         each(&mut block, 1_000_000);
         assert!((each(&mut block, 100_000) / warm - 1.0).abs() < 0.02);
-        // What other accesses bring in takes its place.
+        // Content of other accesses takes its place.
         let mut other = buffer(64 * MIB);
         Sim::write(&mut other);
         close(each(&mut block, 1_000), f64::from(160));
@@ -113,7 +113,7 @@ fn pages_are_placed_by_the_policy_of_the_touching_thread() {
         let mut block = buffer(64 * MIB);
         each(&mut block, 200_000);
         close(each(&mut block, 1_000_000), expected(1.0 / 16.0, costs().memory_other_package));
-        // A move shows at once.
+        // A move has an effect at once.
         Sim::bind_memory(&block, &MemoryPolicy::Preferred(0), true).expect("it exists");
         each(&mut block, 200_000);
         close(each(&mut block, 1_000_000), expected(1.0 / 16.0, costs().memory));
@@ -138,7 +138,7 @@ fn many_cpus_share_the_memory_of_a_node() {
         })
     };
     let (one, all) = (alone(1), alone(16));
-    // One port of 50 GB/s for sixteen times 15 GB/s, and what goes back.
+    // One port of 50 GB/s for sixteen times 15 GB/s, and for the bytes that go back.
     assert!(all > 4 * one, "{all} and {one} ns");
 }
 
@@ -159,7 +159,7 @@ fn two_threads_that_share_a_cpu_wait_as_long_as_they_run() {
         }
         let cpus = Sim::cpu_statistics();
         assert_eq!(cpus.len(), 2);
-        // Between the reads it went on for as long as they take.
+        // Between the reads the thread went on for as long as they take.
         let readings = 2 * 3 * Duration::from_nanos(costs().system_call);
         assert!((a.ran + b.ran..=a.ran + b.ran + readings).contains(&cpus[1].ran), "{cpus:?}");
         assert_eq!(cpus[1].waited, a.waited + b.waited);

@@ -1,5 +1,5 @@
-//! The condition variable on simulated machines: nothing is lost from 2 to 384 threads, in every mode of the mutex, with any
-//! schedule, while threads are preempted, deadlines come late and waits end for no reason. Also, what is gained because notified
+//! The condition variable on simulated machines: no item and no wake-up is lost with 2 to 384 threads, in every mode of the mutex, with any
+//! schedule, while threads are preempted, deadlines come late and waits end for no reason. Also measures the gain from letting notified
 //! threads sleep until it is their turn.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ const MODES: [Mode; 4] = [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa];
 fn set(mode: Mode) {
     let mut settings = Settings::default();
     settings.mode = mode;
-    // So that a short run sees changes in both directions.
+    // This makes a short run see changes in both directions.
     settings.hand_overs = 16;
     settings.remote_percent = 1;
     settings.batch = 5;
@@ -147,8 +147,8 @@ fn the_condvar_survives_any_schedule_and_every_fault() {
     }
 }
 
-/// Two caches between which the turn goes back and forth, and threads that are preempted for long between any two steps: a thread
-/// that is moved finds out in every possible way that it is in front.
+/// Two caches between which the turn goes back and forth, and threads that are preempted for long between any two steps: a thread that is
+/// moved learns in every possible way that it is at the front.
 #[test]
 fn no_wake_up_is_lost_between_two_caches() {
     for seed in 0..bound(48, 480) {
@@ -221,7 +221,7 @@ fn requeued_waiters_mix_with_threads_that_lock_directly() {
         let mode = [Mode::Numa, Mode::Auto, Mode::Plain][seed as usize % 3];
         let mut faults = Faults::NONE;
         if seed % 2 == 1 {
-            // So that a thread is preempted between joining a queue and linking, while the one before it leaves.
+            // This makes a thread be preempted between joining a queue and linking, while the thread before it leaves.
             faults.preempted_one_in = 20;
             faults.preemption = Duration::from_micros(30);
             faults.spurious_wake_one_in = 16;
@@ -234,7 +234,7 @@ fn requeued_waiters_mix_with_threads_that_lock_directly() {
     }
 }
 
-/// A gate that opens repeatedly for all waiting threads, while others wait there for short times only.
+/// A gate that opens repeatedly for all waiting threads, while other threads wait at it for short times only.
 #[test]
 fn repeated_broadcasts_wake_all_waiters() {
     for seed in 0..bound(8, 24) {
@@ -301,7 +301,7 @@ fn notified_waiters_sleep_until_the_mutex_is_theirs() {
                 drop(waiting);
                 Sim::sleep(Duration::from_micros(100));
             };
-            // Long enough that the last one sleeps, too.
+            // Long enough for the last thread to sleep, too.
             compute(Duration::from_millis(1));
             let used = |thread| Sim::cpu_time(thread).expect("it is there");
             let before: Vec<Duration> = waiting.iter().map(|&thread| used(thread)).collect();
@@ -321,7 +321,7 @@ fn notified_waiters_sleep_until_the_mutex_is_theirs() {
     }
 }
 
-/// The alternative without queues: a count of the notifications, on which all threads sleep, and are woken together.
+/// The alternative without queues: a count of the notifications, on which all threads sleep and are woken together.
 struct WakeAll(<Sim as LockPlatform>::AtomicU32);
 
 trait Bell: Send + Sync + 'static {
@@ -383,8 +383,8 @@ struct Counts {
     last: Instant,
 }
 
-/// A mutex and what rings for it, one after the other from the beginning of a cache line: otherwise their position within lines,
-/// which the allocator chooses, would decide what either kind of bell costs.
+/// A mutex and its bell, one after the other from the beginning of a cache line: otherwise their position within lines, which the allocator
+/// chooses, would decide the cost of either kind of bell.
 #[repr(align(64))]
 struct Shared<B>(Mutex<Counts, Sim>, B);
 
@@ -448,8 +448,8 @@ fn broadcast<B: Bell>(mode: Mode, threads: usize, seed: u64) -> (Duration, u64) 
 
 #[test]
 fn waking_waiters_one_by_one_costs_no_time_and_saves_work() {
-    // Which of the threads that wake up together comes first is chance: one schedule takes twice as long as another, depending on the
-    // seed and on where the allocator puts what both of them touch. So many schedules are compared, not one.
+    // It is by chance which of the threads that wake up together is first: one schedule takes twice as long as another, depending on the
+    // seed and on where the allocator puts the objects that both of them touch. So many schedules are compared, not one.
     fn mean<B: Bell>(mode: Mode, threads: usize) -> (Duration, u64) {
         let schedules = bound(4, 16);
         let all = (1..=schedules).map(|seed| broadcast::<B>(mode, threads, seed));

@@ -1,5 +1,4 @@
-//! The simulated CPUs: how fast they work beside each other, how much CPU time a quota leaves, and how they come and
-//! go.
+//! The simulated CPUs: how fast they work side by side, how much CPU time a quota leaves, and how they come and go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,8 +56,8 @@ fn a_sibling_that_comes_and_goes_changes_the_speed_to_the_nanosecond() {
         Sim::join(short);
     });
     let took: u64 = outcome.warnings[0].parse().expect("a number");
-    // The sibling is busy from its wake-up to its end: leaving idle, switching (its CPU ran nothing else: no switch),
-    // the calls around its work, and a millisecond's work at 62 %. Meanwhile 38 % are lost.
+    // The sibling is busy from its wake-up to its end: leaving idle, switching (its CPU ran nothing else: no switch), the calls around its
+    // work, and a millisecond's work at 62 %. In that time 38 % are lost.
     let c = Costs::DEFAULT;
     let busy_for = |calls: u64| 1_000_000 * 100 / 62 + 1 + c.idle_exit + calls;
     let lost = |busy: u64| 10_000_000 + busy * 38 / 100 + c.clock;
@@ -68,7 +67,7 @@ fn a_sibling_that_comes_and_goes_changes_the_speed_to_the_nanosecond() {
 
 #[test]
 fn a_busy_sibling_slows_a_computation_exactly() {
-    // The sibling changes 999 times in the middle of one piece: what is lost is 38 % of its busy time, in all.
+    // The sibling changes 999 times in the middle of one piece: the total loss is 38 % of its busy time.
     let lost = on("core:2 pu:2", || {
         Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("the CPU exists");
         let busy = Arc::new(Mutex::<u64, Sim>::new_in(0));
@@ -90,7 +89,7 @@ fn a_busy_sibling_slows_a_computation_exactly() {
         });
         Sim::join(beside);
         Sim::join(long);
-        // Busy as well: leaving idle, each time.
+        // Leaving idle counts as busy time as well, each time.
         let busy = *busy.lock() + 999 * Costs::DEFAULT.idle_exit;
         (*took.lock() - 200_000_000, busy * 38 / 100)
     })
@@ -151,7 +150,7 @@ fn a_quota_of_half_of_four_cpus_gives_two_cpus_of_time() {
         threads.into_iter().map(|thread| Sim::cpu_time(thread).expect("alive")).sum::<Duration>()
     })
     .expect();
-    // Two CPUs for a second, and what one more period allows.
+    // Two CPUs for a second, plus the share of one more period.
     assert!(
         (Duration::from_millis(1_900)..Duration::from_millis(2_250)).contains(&used),
         "{used:?}"

@@ -1,4 +1,4 @@
-//! The same machine, program and seed give the same trace, byte for byte; another seed gives another one.
+//! The same machine, program and seed give the same trace, byte for byte; another seed gives another trace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn program() -> u64 {
             let (total, parkers) = (Arc::clone(&total), Arc::clone(&parkers));
             let main = move || {
                 for round in 0..30_u64 {
-                    // A box a round: memory that comes and goes must not show.
+                    // One box per round: memory that is allocated and freed must have no effect.
                     let add = Box::new(Mutex::<u64, Sim>::new_in(round));
                     *total.lock() += *add.lock();
                     parkers[(at + 1) % 12].unpark();
@@ -89,7 +89,7 @@ fn hashes() -> String {
         simulation.run(program).trace_hash
     };
     let mut faults = Faults::ALL;
-    // The program expects its threads.
+    // The program expects its threads in the process.
     faults.spawn_refused_one_in = 0;
     let fair = hash(Schedule::Fair, faults);
     let random = hash(Schedule::Random, Faults::NONE);
@@ -97,7 +97,7 @@ fn hashes() -> String {
     format!("hashes {fair:x} {random:x} {priorities:x}.")
 }
 
-/// No test of its own: the child process of the test below runs it.
+/// This is not a test of its own: the child process of the test below runs it.
 #[test]
 #[ignore = "run by another test"]
 fn print_the_hash() {

@@ -1,4 +1,4 @@
-//! Injected faults: each occurs, about as often as asked for, the same for the same seed, and ends when stopped.
+//! Injected faults: each occurs about as often as requested, is the same for the same seed, and ends when stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn spawn(main: impl FnOnce() + Send + 'static) -> Option<<Sim as Threads>::JoinH
     Sim::spawn(ThreadSpec::default(), main).ok()
 }
 
-/// That many lines of the trace say so.
+/// The number of lines of the trace that say so.
 fn lines<R>(outcome: &Outcome<R>, text: &str) -> u64 {
     outcome.trace.iter().filter(|line| line.contains(text)).count() as u64
 }
@@ -141,7 +141,7 @@ fn a_lock_holder_can_be_preempted_and_others_use_its_cpu() {
             for _ in 0..500 {
                 let mut guard = shared_mutex.lock();
                 *guard += 1;
-                // A call inside: the place where it may lose its CPU.
+                // A call inside the lock: the place where the thread may lose its CPU.
                 let _ = Sim::now();
                 drop(guard);
                 Sim::sleep(20 * MICROSECOND);
@@ -150,7 +150,7 @@ fn a_lock_holder_can_be_preempted_and_others_use_its_cpu() {
         .expect("nothing is refused");
         let holder_thread = || me.lock().expect("it has begun");
         Sim::sleep(MILLISECOND);
-        // Finds the lock held by a thread that could run but does not, although this CPU is free for it.
+        // This thread finds the lock held by a thread that could run but does not, although this CPU is free for it.
         let mut found = 0;
         for _ in 0..5_000 {
             let taken = mutex.try_lock().is_none();
@@ -196,7 +196,7 @@ fn cpus_go_offline_and_come_back() {
         fewest
     });
     let gone = outcome.faults.cpus_offline;
-    // One goes every 20 ms: 10 until it goes, 10 until it is back.
+    // One CPU goes every 20 ms: 10 until it goes, 10 until it is back.
     let expected = outcome.end.as_nanos() / 20_000_000;
     assert!(gone.abs_diff(expected) <= expected / 4 + 1, "{gone}, {expected} expected");
     assert_eq!(lines(&outcome, "takes offline cpu"), gone);

@@ -1,4 +1,4 @@
-//! What atomics cost when many CPUs want them. Jitter is off: everything is exact to the nanosecond.
+//! The cost of atomics that many CPUs want. Jitter is off: all times are exact to the nanosecond.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -71,7 +71,7 @@ fn a_panic_releases_the_mutex() {
         let shared = Arc::clone(&mutex);
         let thread = Sim::spawn(ThreadSpec::default(), move || {
             let _guard = shared.lock();
-            // Long enough that the other one sleeps on it.
+            // Long enough for the other thread to sleep on it.
             compute(Duration::from_millis(1));
             std::panic::resume_unwind(Box::new("on purpose"));
         });

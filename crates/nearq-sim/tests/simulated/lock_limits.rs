@@ -15,7 +15,7 @@ type Word = <Sim as LockPlatform>::AtomicU32;
 
 /// How many mutexes may have queues by cache.
 const PLACES: usize = 4095;
-/// How many more mutexes are contended.
+/// How many mutexes beyond that number are contended.
 const FURTHER: usize = 65;
 
 struct Scene {
@@ -39,7 +39,7 @@ fn use_it(mutex: &Mutex<(u32, u32), Sim>) {
     assert_eq!(pair.0, pair.1, "two threads held the lock");
 }
 
-/// Makes two threads wait for each of the mutexes, so that one of them has the other one behind it.
+/// Makes two threads wait for each of the mutexes, so that one of them is behind the other.
 fn two_wait_for_each(scene: &Arc<Scene>, which: Range<usize>) {
     let mut held = Some(scene.mutexes[which.start].lock());
     let threads: Vec<_> = (0..2)
@@ -57,9 +57,9 @@ fn two_wait_for_each(scene: &Arc<Scene>, which: Range<usize>) {
         while scene.come.iter().any(|come| come.load(Ordering::Relaxed) as usize <= at) {
             Sim::sleep(Duration::from_micros(20));
         }
-        // By now both have found it held and have queued up.
+        // By now both threads have found the mutex held and have queued up.
         Sim::sleep(Duration::from_micros(40));
-        // The next one first, so that they find it held, too.
+        // The next mutex is taken first, so that the threads find it held, too.
         let next = (at + 1 < which.end).then(|| scene.mutexes[at + 1].lock());
         drop(core::mem::replace(&mut held, next));
     }
@@ -73,7 +73,7 @@ fn leave_queues_in(scene: &Arc<Scene>, at: usize) {
     let stays = Arc::clone(scene);
     let stays = spawn_on(2, move || {
         let guard = stays.mutexes[at].lock();
-        // Longer than the other one waits.
+        // Longer than the other thread waits.
         compute(Duration::from_micros(200));
         drop(guard);
     });

@@ -1,4 +1,4 @@
-//! What a program on the simulated machine may rely on: time, CPUs, affinity, limits, waiting, endings.
+//! The guarantees for a program on the simulated machine: time, CPUs, affinity, limits, waiting, endings.
 
 use std::time::Duration;
 

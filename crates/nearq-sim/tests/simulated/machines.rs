@@ -1,6 +1,6 @@
 //! The built-in machines: every cost has a source, and shapes and numbers make sense together.
 //!
-//! One is compared with the description of a real one, below the folder that `NEARQ_MACHINES` names.
+//! One machine is compared with the description of a real machine, below the folder that `NEARQ_MACHINES` names.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ fn source<'a>(machine: &'a Machine, cost: &str) -> &'a Source {
     machine.sources().iter().find(|source| source.cost == cost).expect("every cost has one")
 }
 
-/// Whether a year stands in a text: four digits from 1990 to 2029, and no more.
+/// Whether a text contains a year: four digits from 1990 to 2029, without further digits.
 fn has_year(text: &str) -> bool {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit());
     numbers.any(|number| number.len() == 4 && ("1990"..="2029").contains(&number))

@@ -1,5 +1,5 @@
-//! Everything that is tested on simulated machines, in one process. A run is a function of its seed down to the addresses of its
-//! atomics, so runs may go on beside each other; the allocator gives each object cache lines of its own.
+//! Everything that is tested on simulated machines, in one process. A run is a function of its seed down to the addresses of its atomics,
+//! so several runs may go on at the same time; the allocator gives each object cache lines of its own.
 
 mod common;
 #[path = "../../../nearq-topology/tests/skipped/mod.rs"]

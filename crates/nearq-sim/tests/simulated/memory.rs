@@ -1,4 +1,5 @@
-//! What declared bytes cost by where they are, and on which node they are placed. Jitter is off: everything is exact to the nanosecond.
+//! The cost of declared bytes by where they are, and the node on which they are placed. Jitter is off: all times are exact to the
+//! nanosecond.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const MIB: usize = 1024 * 1024;
 /// Four nodes in two packages: CPUs 0 to 3, 4 to 7, 8 to 11, 12 to 15, two to a last-level cache.
 const FOUR_NODES: &str = "pack:2 numa:2 l3:2 core:2 pu:1";
 
-/// Costs that all differ, and reading the clock costs nothing.
+/// Costs that all differ; reading the clock costs nothing.
 fn costs() -> Costs {
     let mut costs = Costs::DEFAULT;
     costs.clock = 0;
@@ -135,7 +136,7 @@ fn writing_invalidates_all_copies_and_waits_for_the_farthest() {
             go_to(cpu);
             assert_eq!(took(|| Sim::read(&block)), price, "CPU {cpu} has lost it");
         }
-        // Only the neighbour has it as well: through the cache that they share.
+        // Only the neighbour has it as well: the transfer is through the cache that they share.
         go_to(0);
         Sim::write(&mut block);
         go_to(1);
@@ -195,7 +196,7 @@ fn together(machine: &'static str, c: &Costs, cpus: &'static [usize], size: usiz
             Sim::bind_memory(block, &MemoryPolicy::Preferred(0), false).expect("exists");
             Sim::read(block);
         }
-        // Out of the caches again.
+        // Removes the bytes from the caches again.
         Sim::read(&buffer(4 * MIB));
         let start = Sim::now() + Duration::from_millis(1);
         let times: Vec<_> = cpus.iter().map(|_| Arc::new(AtomicU64::new(0))).collect();
@@ -234,10 +235,10 @@ fn cpus_share_the_memory_of_a_node() {
     assert_close(&together(machine, &c, &[0], size), at_rate(size, 15_000));
     assert_close(&together(machine, &c, &[0, 1], size), at_rate(size, 12_000));
     assert_close(&together(machine, &c, &[0, 1, 2], size), at_rate(size, 8_000));
-    // The link to the other node, which those there share, is slower still.
+    // The link to the other node, which all CPUs of that node share, is slower still.
     c.link_bandwidth = 6_000;
     assert_close(&together(machine, &c, &[4, 5, 6], size), at_rate(size, 2_000));
-    // And the port of the cache that two cores have in common.
+    // The port of the cache that two cores share limits them as well.
     c.llc_bandwidth = 10_000;
     assert_close(&together("l3:2 core:2", &c, &[0, 1], size), at_rate(size, 5_000));
 }
@@ -256,7 +257,7 @@ fn writing_back_uses_memory_bandwidth() {
         Sim::write(&mut block);
         let writing = took(|| Sim::write(&mut block));
         assert_close(&[writing], at_rate(size, 10_000));
-        // What is freed need not go back.
+        // Freed bytes need not go back.
         drop(block);
         let mut small = buffer(MIB / 2);
         Sim::write(&mut small);
@@ -356,7 +357,7 @@ fn pages_are_placed_by_first_touch_or_by_policy() {
             assert_eq!(refused.errno(), 22);
             assert_eq!(Sim::bind_memory(&block, &none, true).map_err(|r| r.errno()), Err(22));
         }
-        // The policy is inherited, and changing it there does not change it here.
+        // The policy is inherited, and the child's change of it does not affect the parent.
         Sim::set_memory_policy(&MemoryPolicy::Preferred(2)).expect("exists");
         Sim::join(spawn_on(0, || {
             let touch = || {
@@ -398,7 +399,7 @@ fn ranges_have_policies_and_can_be_moved() {
         assert_eq!(moved, c.system_call + 6 * c.page_move);
         assert_eq!(residency(&block), [4, 0, 0, 12, 0]);
         assert_eq!(residency(&block[2 * PAGE..14 * PAGE]), [0, 0, 0, 12, 0]);
-        // What was moved comes from its new place.
+        // Moved pages come from their new place.
         let page = &block[2 * PAGE..3 * PAGE];
         assert_eq!(took(|| Sim::read(page)), from_latency(PAGE, c.memory_other_package));
 
@@ -504,7 +505,7 @@ fn nearer_memory_is_never_slower_on_any_machine() {
             let location =
                 |cpu| (topology.node_index(cpu), topology.llc_index(cpu), topology.core_index(cpu));
             let (node, llc, core) = location(first);
-            // The own core, and the first CPU of another core, cache and node, where there is one.
+            // The CPU's own core, and the first CPU of another core, cache and node, if there is one.
             let find = |wanted: &dyn Fn(usize) -> bool| {
                 topology.cpus().iter().map(|cpu| cpu.id).find(|cpu| wanted(*cpu))
             };
@@ -531,7 +532,7 @@ fn nearer_memory_is_never_slower_on_any_machine() {
     }
 }
 
-/// No test of its own: the child process of the test below runs it.
+/// This is not a test of its own: the child process of the test below runs it.
 #[test]
 #[ignore = "run by another test"]
 fn print_the_hash() {

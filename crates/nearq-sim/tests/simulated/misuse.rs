@@ -20,7 +20,7 @@ fn releasing_a_mutex_of_another_simulated_thread_panics() {
         // SAFETY: none: the panic that is expected comes before anything is done.
         Sim::join(spawn(move || unsafe { shared.unlock() }));
         assert!(mutex.is_locked());
-        // SAFETY: taken above.
+        // SAFETY: the mutex was taken above.
         unsafe { mutex.unlock() };
         mutex.is_locked()
     });
@@ -40,7 +40,7 @@ fn locking_a_mutex_twice_panics_instead_of_deadlocking() {
     assert!(panicked.message.contains("already holds"), "{panicked}");
 }
 
-/// Threads that run where another one ran before, with mutexes whose guards exist meanwhile.
+/// Threads that run on the stack of an earlier thread, with mutexes whose guards exist in the meantime.
 #[test]
 fn held_locks_are_tracked_per_simulated_thread() {
     let outcome = on("l3:2 core:2", || {

@@ -1,5 +1,5 @@
-//! The mutex on simulated machines with several caches and nodes: exclusion and progress from 2 to 384 threads, in every
-//! mode, with any schedule, while holders and the next waiters are preempted. Also, that queues by cache are worth it.
+//! The mutex on simulated machines with several caches and nodes: exclusion and progress from 2 to 384 threads, in every mode, with any
+//! schedule, while holders and the next waiters are preempted. Also checks that queues by cache pay off.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ unsafe impl Sync for Seen {}
 fn with(mode: Mode) -> Settings {
     let mut settings = Settings::default();
     settings.mode = mode;
-    // So that a short run sees changes in both directions.
+    // This makes a short run see changes in both directions.
     settings.hand_overs = 16;
     settings.remote_percent = 1;
     settings.batch = 5;
@@ -147,7 +147,7 @@ fn the_mode_changes_while_threads_wait() {
     }
 }
 
-/// Queues by cache are given up at once if the mode has none, although threads of every cache always wait there.
+/// Queues by cache are removed at once if the mode has none, although threads of every cache always wait in them.
 #[test]
 fn a_disabled_mode_is_left_even_if_threads_wait() {
     for mode in [Mode::Plain, Mode::Off] {
@@ -215,7 +215,7 @@ fn every_thread_gets_the_lock() {
                             *mutex.0.lock() += 1;
                             longest = longest.max(Sim::now() - began);
                         }
-                        // Three other caches with at most a batch of 1 ms each, and what is ahead in one's own.
+                        // Three other caches with at most a batch of 1 ms each, and the threads ahead in the thread's own cache.
                         assert!(longest < Duration::from_millis(6), "{mode:?}: {longest:?}");
                     })
                 })
@@ -227,8 +227,8 @@ fn every_thread_gets_the_lock() {
     }
 }
 
-/// A thread that takes the mutex again and again has its line close by; a distant thread, whose every step takes longer
-/// than everything that the near one does, still gets its share.
+/// A thread that takes the mutex again and again has its line close by; a distant thread, each of whose steps takes longer than the whole
+/// round of the near thread, still gets its share.
 #[test]
 fn a_faster_thread_does_not_starve_a_distant_one() {
     for mode in [Mode::Plain, Mode::Auto, Mode::Numa] {
@@ -335,19 +335,19 @@ fn the_mode_comes_from_the_environment() {
     assert_eq!((outcome.warnings.len(), outcome.expect()), (1, 2048));
 }
 
-/// A thread that is handed the turn while it sleeps is woken when the one before it unlocks, whatever that one waits for in between:
+/// A thread that is handed the turn while it sleeps is woken when the thread before it unlocks, whatever that thread waits for in between:
 /// by then the record in which it notes which thread to wake may belong to another thread.
 #[test]
 fn a_sleeping_successor_is_woken_whatever_its_predecessor_does() {
     for mode in [Mode::Plain, Mode::Numa] {
         for meanwhile in 0..3 {
-            // Only one thread may spin there: the next one is not woken before.
+            // Only one thread may spin: the next thread is not woken before its turn.
             let outcome = on("core:2", move || {
                 with(mode).set_for_process_in::<Sim>();
                 let mutexes = Arc::new([Mutex::<u32, Sim>::new_in(0), Mutex::new_in(0)]);
                 let queue = Arc::new(OsqLock::<u32, Sim>::new_in(0));
                 let held = [mutexes[0].lock(), mutexes[1].lock()];
-                // A thread that gives up behind another one leaves its record behind.
+                // A thread that gives up behind another thread leaves its record in the queue.
                 let ahead = {
                     let mutexes = Arc::clone(&mutexes);
                     spawn_on(1, move || *mutexes[1].lock() += 1)

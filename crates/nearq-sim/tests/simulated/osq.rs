@@ -15,7 +15,7 @@ struct Seen(OsqLock<(), Sim>, UnsafeCell<(u32, u32)>);
 // SAFETY: the cell is used under the lock, and simulated threads share one real thread.
 unsafe impl Sync for Seen {}
 
-/// Each thread takes the lock that many times, and every third time leaves if it is not its turn soon. Returns how often a
+/// Each thread takes the lock that many times, and every third time leaves the queue if its turn does not come soon. Returns how often a
 /// thread was inside.
 fn hammer(threads: u32, rounds: u32) -> (u32, u32) {
     let seen = Arc::new(Seen(OsqLock::new_in(()), UnsafeCell::new((0, 0))));
@@ -51,7 +51,7 @@ fn hammer(threads: u32, rounds: u32) -> (u32, u32) {
 
 fn check((entered, left): (u32, u32), threads: u32, rounds: u32) {
     assert_eq!(entered, left);
-    // Four of six do not give up.
+    // Four of the six threads do not give up.
     assert!(entered >= threads * (rounds / 6 * 4), "{entered} of {threads} times {rounds}");
     assert!(entered <= threads * rounds);
 }
@@ -90,7 +90,7 @@ fn one_cpu_is_enough() {
     check(outcome.expect(), 4, 30);
 }
 
-/// All wait while one holds it; they are served in the order in which they came.
+/// All threads wait while one holds the lock; they are served in the order in which they came.
 #[test]
 fn first_come_first_served() {
     let outcome = Simulation::new(machine("numa:2 l3:2 core:8"), 3).run(|| {

@@ -1,4 +1,4 @@
-//! Processes: what a forked one inherits, what exec forgets, and how one waits for another.
+//! Processes: what a forked process inherits, what exec resets, and how a process waits for another.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -72,7 +72,7 @@ fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
         Sim::sleep(Duration::from_micros(4_500));
         let start = Sim::now().as_nanos();
         Sim::wake(&raw const *word, 1);
-        // Stays busy: otherwise its CPU would pull the thread as soon as it has nothing else to do.
+        // This thread stays busy: otherwise its CPU would pull the other thread as soon as it has nothing else to do.
         compute(500 * MICROSECOND);
         let early = woken_at.load(Ordering::Relaxed);
         Sim::join(sleeper);
@@ -81,7 +81,7 @@ fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
     })
     .expect();
     assert_eq!(early, 0, "work conservation is lost: it waits at its CPU while a node is idle");
-    // It is found again by the idle node's balancing (every 8 ms here), or by its turn on its CPU.
+    // The thread runs again when the idle node's balancing finds it (every 8 ms here), or when its turn on its CPU comes.
     assert!((500_000..13_000_000).contains(&late), "{late} ns");
 }
 
@@ -208,8 +208,8 @@ fn a_woken_thread_prefers_an_idle_core_of_its_cache_then_of_its_node() {
 
 #[test]
 fn a_briefly_idle_cpu_does_not_search_far() {
-    // Node 1 has a thread too many, and its threads may also run on CPU 0: only that one can help. Reading all queues
-    // takes it (256 - 32) * 200 ns. As an idle CPU it also balances at a tick every 256 ms, so that does not count.
+    // Node 1 has one thread too many, and its threads may also run on CPU 0: only this CPU can help. Reading all queues takes CPU 0 (256 -
+    // 32) * 200 ns. As an idle CPU it also balances at a tick every 256 ms, so that does not count.
     let helped = |pause: Duration| {
         on("numa:8 core:32", move || {
             Sim::set_affinity(Sim::current_thread(), &cpus("255")).expect("the CPU exists");
@@ -273,9 +273,9 @@ fn a_thread_that_has_just_run_stays_where_its_cache_is_for_a_while() {
         });
         at.expect()
     };
-    // They begin at 10 ms, the second one at its first turn. Ticks are at 12, 16 and 20 ms. One that waits for 2.5 ms
-    // each time may move from 12.5 ms on and is cold at 16, where the first has run since 15; that shows when its turn
-    // there is over. One that waits for 0.2 ms is hot at 12 and 16, and moves at the third tick.
+    // The threads begin at 10 ms, the second at its first turn. Ticks are at 12, 16 and 20 ms. A thread that waits for 2.5 ms each time may
+    // move from 12.5 ms on and is cold at 16, when the first has run since 15; this is visible when its turn there is over. A thread that
+    // waits for 0.2 ms is hot at 12 and 16, and moves at the third tick.
     let cold = first_elsewhere(2_500 * MICROSECOND);
     assert!((18_500_000..18_600_000).contains(&cold), "{cold} ns");
     let hot = first_elsewhere(200 * MICROSECOND);
@@ -330,7 +330,7 @@ fn an_idle_node_pulls_waiting_threads_within_its_interval() {
 
 #[test]
 fn three_threads_on_two_cpus_take_turns() {
-    // Balancing moves the odd one to and fro, so that no thread has a CPU to itself for good.
+    // Balancing moves the odd thread to and fro, so that no thread has a CPU to itself permanently.
     let times = on("core:2", || {
         let times = Arc::new(Mutex::<Vec<u64>, Sim>::new_in(Vec::new()));
         let threads: Vec<_> = (0..3)
@@ -353,8 +353,8 @@ fn three_threads_on_two_cpus_take_turns() {
 
 #[test]
 fn threads_are_balanced_by_weight_too() {
-    // One CPU has a thread of nice -10 (9548) and one of nice 0, the other one two of nice 0: in time the heavy one has
-    // a CPU more or less to itself.
+    // One CPU has a thread of nice -10 (9548) and one of nice 0, and the other CPU has two of nice 0: in time the heavy thread has a CPU
+    // more or less to itself.
     let share = on("core:2", || {
         let heavy = spawn(|| {
             Sim::set_scheduling(Sim::current_thread(), SchedPolicy::Normal, -10, None)
@@ -562,7 +562,7 @@ fn a_custom_scheduler_runs_a_program() {
     assert!((25 * MILLISECOND..29 * MILLISECOND).contains(&took), "{took:?}");
 }
 
-/// Lets the threads of one name run on one node, whatever else is there: a home.
+/// Lets the threads of one name run on one node, whatever else runs there: the node is their home.
 #[derive(Debug, Default)]
 struct Homes(Fifo);
 

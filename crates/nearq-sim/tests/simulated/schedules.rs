@@ -13,9 +13,8 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 
 // ---- schedules that search for bugs ------------------------------------------------------------------------------
 
-/// A thread checks that something is there and uses it; another one takes it away, much later by the clock. Returns
-/// whether it was gone when it was used: that needs two orderings, the check before the removal, and the removal
-/// before the use.
+/// A thread checks that an object exists and uses it; another thread removes the object, much later by the clock. Returns whether the
+/// object was gone when it was used: that needs two orderings, the check before the removal, and the removal before the use.
 fn check_and_use() -> bool {
     let there = Arc::new(AtomicU32::new(1));
     let lock = Arc::new(Mutex::<u32, Sim>::new_in(0));

@@ -40,7 +40,7 @@ struct Common {
     parkers: Vec<Parker<Sim>>,
 }
 
-/// One thing that a thread can do. Refusals are fine: that is what faults are for.
+/// One thing that a thread can do. Refusals are fine: faults cause them on purpose.
 fn random_step(me: usize, random: &mut Random, common: &Common) {
     let (cpus, word, thread) = (common.cpus, &common.word, Sim::current_thread());
     match random.below(14) {
@@ -101,7 +101,7 @@ fn random_step(me: usize, random: &mut Random, common: &Common) {
     }
 }
 
-/// Returns how many rounds were done, and whether no more CPU time was used than there was.
+/// Returns how many rounds were done, and whether no more CPU time was used than was available.
 fn program(seed: u64) -> (u64, bool) {
     let common = Arc::new(Common {
         cpus: Sim::machine().expect("readable").topology.possible().len(),

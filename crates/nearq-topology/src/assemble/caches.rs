@@ -6,8 +6,8 @@ use crate::{Cache, CacheKind, CpuSet, Group, Llc};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// What CPUs of one last-level cache domain agree on: the cache or, without one, the package that stands in
-/// for it, and the node.
+/// The properties that CPUs of one last-level cache domain agree on: the cache (or, if there is none, the package in its place) and the
+/// node.
 type Domain = (Option<usize>, Option<usize>, Option<usize>);
 
 /// What is claimed about the caches of a machine.
@@ -37,7 +37,7 @@ pub(crate) fn cache_level(text: &str) -> Result<u32, String> {
 type Shape = (Option<u64>, Option<u32>);
 
 impl CacheClaims {
-    /// The caches of a level and kind that CPUs share.
+    /// The caches of one level and kind, by the sets of CPUs that share them.
     pub(crate) fn shared(&mut self, level: u32, kind: CacheKind) -> &mut Claims<Shape> {
         self.shared.entry((level, kind)).or_default()
     }
@@ -49,22 +49,22 @@ impl CacheClaims {
         shared.chain(alone).map(|(size, _)| size)
     }
 
-    /// A CPU has a cache, and does not say which others share it.
+    /// Notes that a CPU has a cache and does not say which other CPUs share it.
     pub(crate) fn add_alone(&mut self, level: u32, kind: CacheKind, cpu: usize, shape: Shape) {
         self.alone.entry((level, kind)).or_default().insert(cpu, shape);
     }
 }
 
 impl Draft {
-    /// The caches that CPUs agree on, the highest level first. If neither a CPU nor any other says which CPUs share one of its caches, at
-    /// least the CPUs that share its core and its lower caches share it.
+    /// The caches that CPUs agree on, the highest level first. If neither a CPU nor any other CPU says which CPUs share one of its caches,
+    /// it is shared at least by the CPUs that share its core and its lower caches.
     pub(super) fn settle_caches(&mut self, cores: &[Group]) -> Vec<Cache> {
         let CacheClaims { mut shared, mut alone } = std::mem::take(&mut self.caches);
         let silent = alone.values().flat_map(|cpus| cpus.keys().copied()).collect();
         let claimants = shared.values().fold(silent, |all, claims| &all | &claims.claimants());
         let mut caches = Vec::new();
         let mut guessed = CpuSet::new();
-        // What each CPU shares so far.
+        // The CPUs with which each CPU shares a core or a cache so far.
         let mut around: BTreeMap<usize, CpuSet> = BTreeMap::new();
         for core in cores {
             around.extend(core.cpus.iter().map(|cpu| (cpu, core.cpus.clone())));
@@ -163,8 +163,8 @@ impl Draft {
         llcs
     }
 
-    /// The CPUs of a core share all its caches: if they are claimed to have several last-level caches, or some to have none, all get the
-    /// one of the highest level, and among those the one with the most CPUs.
+    /// The CPUs of a core share all its caches: if different last-level caches are claimed for them, or none for some of them, all get the
+    /// cache of the highest level, and among several of that level the one with the most CPUs.
     fn join_siblings(
         &mut self,
         llc_cache: &mut BTreeMap<usize, usize>,
@@ -244,7 +244,7 @@ impl Draft {
         }
     }
 
-    /// The cores, cut at last-level cache domains; a CPU of unknown core is one.
+    /// The cores, cut at last-level cache domains; a CPU whose core is unknown counts as a core of its own.
     pub(super) fn settle_cores(
         &mut self,
         cores: Vec<Group>,

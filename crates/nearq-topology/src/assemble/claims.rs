@@ -1,8 +1,8 @@
 //! Which CPUs belong together, if every CPU says so for itself and some may be wrong.
 //!
-//! A set of CPUs is claimed by those that say that they belong together as this set. The sets that most of their CPUs claim come first, and
-//! later ones get the CPUs that are left. A set that more of its CPUs contradict than claim is used only for those that claim it, and not
-//! at all if nothing better was claimed.
+//! A set is claimed by each of its CPUs that says that these CPUs belong together. The sets that most of their CPUs claim come first, and
+//! later ones get the CPUs that are left. A set that more of its CPUs contradict than claim is used only for the CPUs that claim it, and
+//! not at all if nothing better was claimed.
 
 use crate::CpuSet;
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// A set of CPUs that are claimed to belong together.
 #[derive(Clone, Debug)]
 struct Claim<T> {
-    /// The CPUs that say so.
+    /// The CPUs that claim this set.
     by: CpuSet,
     /// What else is claimed about them; the first claim counts.
     what: T,
@@ -41,14 +41,14 @@ pub(crate) struct Agreement<T> {
 }
 
 impl<T> Claims<T> {
-    /// CPUs claim to belong together with all of `cpus`.
+    /// Adds the claim of some CPUs that they belong together with all of `cpus`.
     pub(crate) fn add(&mut self, cpus: CpuSet, by: &CpuSet, what: impl FnOnce() -> T) {
         let claim =
             self.sets.entry(cpus).or_insert_with(|| Claim { by: CpuSet::new(), what: what() });
         claim.by = &claim.by | by;
     }
 
-    /// The machine claims, for all of them at once, that these belong together.
+    /// Adds the claim of the machine, on behalf of all these CPUs, that they belong together.
     pub(crate) fn add_whole(&mut self, cpus: CpuSet, what: T) {
         let by = cpus.clone();
         self.add(cpus, &by, || what);
@@ -64,7 +64,8 @@ impl<T> Claims<T> {
         self.sets.values().fold(CpuSet::new(), |all, claim| &all | &claim.by)
     }
 
-    /// What they agree on, within `possible`. `claimants` are the CPUs whose silence about a set they are in contradicts it.
+    /// The sets that the CPUs agree on, within `possible`. If a CPU of `claimants` is in a set and does not claim it, it contradicts the
+    /// set.
     pub(crate) fn agree(self, possible: &CpuSet, claimants: &CpuSet) -> Agreement<T> {
         let mut within = Self::default();
         for (cpus, claim) in self.sets {

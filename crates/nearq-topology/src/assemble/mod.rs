@@ -1,18 +1,18 @@
-//! From what a reader found to a [`Topology`]: fills gaps, says so, and makes the groups nest.
+//! Turns what a reader found into a [`Topology`]: fills gaps, notes each of them, and makes the groups nest.
 //!
 //! Every reader collects a [`Draft`] of overlapping, incomplete and perhaps contradictory sets. Here they
 //! become partitions of the machine's CPUs with `core ⊆ LLC domain ⊆ node`:
 //!
 //! 1. groups of one kind that overlap: the claim of most of their CPUs counts (`claims`);
-//! 2. caches, likewise; one whose sharing is not known is shared by the CPUs of a core and of a lower cache;
-//! 3. nodes: none known means one node; a CPU on several is on the smallest; one of unknown node is where the others
-//!    of its core, its cache or its package are, otherwise on the only node there is or the first that could have it;
-//! 4. packages: none known means one package;
-//! 5. LLC domains: for each CPU its highest-level data or unified cache, the same for a whole core, otherwise its package, cut at
-//!    nodes;
-//! 6. CPUs of unknown place (offline since boot) join the one LLC domain that they could be in, or one of
-//!    their own if there are several;
-//! 7. cores: SMT groups, cut at LLC domains; a CPU of unknown core is a core.
+//! 2. caches, likewise; if it is not known which CPUs share a cache, the CPUs of a core and of a lower cache share it;
+//! 3. nodes: if none is known, there is one node; a CPU that several nodes list is on the smallest of them; a CPU whose node is unknown is
+//!    on the node of the other CPUs of its core, its cache or its package, otherwise on the only node, or on the first that could have it;
+//! 4. packages: if none is known, there is one package;
+//! 5. LLC domains: each CPU belongs to its highest-level data or unified cache, which is the same for a whole core, or without a cache to
+//!    its package; both are cut at nodes;
+//! 6. CPUs whose place is unknown (offline since boot) join the only LLC domain that they could be in, or get a domain of their own if they
+//!    could be in several;
+//! 7. cores: SMT groups, cut at LLC domains; a CPU whose core is unknown counts as a core.
 
 mod caches;
 mod claims;
@@ -31,20 +31,19 @@ use crate::{Topology, TopologyError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// More notes of one kind are only counted.
+/// The most notes of one kind that are kept; further ones are only counted.
 const MOST_NOTES: usize = 8;
 
 /// The most characters of a name that the machine gives.
 const MOST_NAME: usize = 200;
 
-/// No cache and no node is larger, in bytes: a larger value is not believed. A sum of such sizes fits.
+/// The largest size of a cache or a node, in bytes: a larger value is not believed. A sum of such sizes does not overflow.
 const MAX_SIZE: u64 = 1 << 50;
 
-/// No two nodes are farther apart, in the firmware's units, of which the kernel has 255.
+/// The largest distance between two nodes, in the firmware's units. The kernel's largest value is 255.
 const MAX_DISTANCE: u32 = 65535;
 
-/// The capacities that a CPU can have: that of the fastest is 1024, and no CPU is fifty times slower than another one of its
-/// machine.
+/// The capacities that a CPU can have: the fastest CPU has 1024, and no CPU is fifty times slower than another one of its machine.
 const CAPACITIES: RangeInclusive<u32> = 20..=65535;
 
 /// What a reader found. Empty means not found.
@@ -75,7 +74,7 @@ pub(crate) struct Draft {
     pub unread: Vec<Unread>,
 }
 
-/// The settled parts of a machine, to assemble.
+/// The parts of a machine that are settled so far.
 struct Parts {
     distances: Vec<Vec<u32>>,
     packages: Vec<Group>,

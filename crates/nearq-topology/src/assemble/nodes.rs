@@ -1,10 +1,10 @@
-//! Which CPUs are on which node, if the machine does not say, or names several.
+//! Which CPUs are on which node, if the machine does not say so or names several nodes for a CPU.
 
 use super::Draft;
 use crate::{Cache, CpuSet, Group, MAX_NODES, Node, TopologyError};
 
 impl Draft {
-    /// Every CPU that is online gets one node; for others, the node may stay unknown.
+    /// Every CPU that is online gets one node; the node of an offline CPU may stay unknown.
     pub(super) fn settle_nodes(
         &mut self,
         cores: &[Group],
@@ -37,8 +37,8 @@ impl Draft {
         self.nodes.iter().fold(self.possible.clone(), |rest, node| &rest - &node.cpus)
     }
 
-    /// A CPU that several nodes list stays on the one with the shortest list: what does not belong there makes a list longer. Afterwards
-    /// the nodes are in order of their numbers.
+    /// A CPU that several nodes list stays on the node with the shortest list, because a list becomes longer if CPUs of other nodes are in
+    /// it. Afterwards the nodes are in order of their numbers.
     fn settle_overlaps(&mut self) {
         let mut taken = CpuSet::new();
         let mut overlap = CpuSet::new();
@@ -57,7 +57,7 @@ impl Draft {
         }
     }
 
-    /// CPUs that are online and whose node is unknown are where the others of a set are, if those are all on one node.
+    /// Puts the online CPUs of a set whose node is unknown on the node of the other CPUs of the set, if those are all on one node.
     fn settle_by_members<'a>(&mut self, sets: impl Iterator<Item = &'a CpuSet>) {
         let mut unknown = &self.without_node() & &self.online;
         let mut settled = CpuSet::new();
@@ -80,8 +80,8 @@ impl Draft {
         }
     }
 
-    /// CPUs about which nothing is known: if only one node can have a CPU, it is put there; other online CPUs are put on the first node
-    /// that does not list its CPUs, or else on the first that can have them.
+    /// Places CPUs about which nothing is known: if only one node can have a CPU, the CPU is put there; other online CPUs are put on the
+    /// first node that does not list its CPUs, or else on the first node that can have them.
     fn settle_rest(&mut self) {
         let unknown = self.without_node();
         let unlisted = std::mem::take(&mut self.unlisted);

@@ -97,7 +97,7 @@ impl CpuSet {
         self.words.get(index).copied().unwrap_or(0)
     }
 
-    /// Adds a CPU; true if it was not there. For ids from outside of the program there is [`try_insert`](Self::try_insert).
+    /// Adds a CPU; true if it was not a member. For ids from outside the program use [`try_insert`](Self::try_insert).
     ///
     /// # Panics
     /// If `cpu` is not below [`CPU_ID_LIMIT`].
@@ -105,7 +105,7 @@ impl CpuSet {
         self.try_insert(cpu).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Adds a CPU; true if it was not there.
+    /// Adds a CPU; true if it was not a member.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -132,7 +132,7 @@ impl CpuSet {
         Ok(fresh)
     }
 
-    /// Removes a CPU; true if it was there.
+    /// Removes a CPU; true if it was a member.
     pub fn remove(&mut self, cpu: usize) -> bool {
         let there = self.contains(cpu);
         if there {
@@ -263,8 +263,8 @@ impl Ord for CpuSet {
         let Some(at) = (0..length).find(|at| self.word(*at) != other.word(*at)) else {
             return Ordering::Equal;
         };
-        // The smallest CPU that only one of them has: it comes next in that one; the other has something larger or
-        // nothing next.
+        // The smallest CPU that only one of the sets has: it is the next member of that set, and the next member of the other set is larger
+        // or does not exist.
         let bit = (self.word(at) ^ other.word(at)).trailing_zeros();
         let has = self.word(at) >> bit & 1 == 1;
         let lacking = if has { other } else { self };

@@ -64,7 +64,7 @@ impl CpuSet {
                 if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
                     return Err(fail("not a number or a range of numbers"));
                 }
-                // What does not even fit a machine word is too large as well.
+                // A number that does not even fit a machine word is too large as well.
                 let number = digits.parse().ok().filter(|cpu| *cpu < CPU_ID_LIMIT);
                 number.ok_or_else(|| fail(&format!("CPU numbers must be below {CPU_ID_LIMIT}")))
             };

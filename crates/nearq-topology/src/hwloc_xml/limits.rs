@@ -1,4 +1,5 @@
-//! Refuses texts before they are parsed as XML if parsing would take too long or too much memory. No real machine's file is refused.
+//! Refuses a text before it is parsed as XML if parsing would take too long or need too much memory. The file of a real machine is never
+//! refused.
 //!
 //! The parser compares the attributes of an element with each other, and copies the name spaces of an element to the elements inside it;
 //! entities can stand for far more text than the file has.
@@ -65,7 +66,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
 }
 
 struct Tag {
-    /// In bytes, from `<` to `>`.
+    /// The length in bytes, from `<` to `>`.
     length: usize,
     attributes: usize,
     has_name_space: bool,

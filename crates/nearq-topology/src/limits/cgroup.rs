@@ -10,11 +10,10 @@
 //! | above the namespace (`/../..`) | below the mount, under a name that we do not see | the mount's root, which is one of its parents |
 //! | anything else | outside the mount | nothing |
 //!
-//! A quota of a parent limits all below it, so the smallest of all counts. The cpuset is that of the nearest
-//! group that has one.
+//! A parent's quota limits all groups below it, so the smallest quota counts. The cpuset is that of the nearest group that has one.
 //!
 //! A hierarchy may be mounted several times, and something else may be mounted over one of them. Of the mounts that nothing covers, the one
-//! that shows the most parents counts, if the group is there; otherwise the next.
+//! that shows the most parents is used if the group exists in it; otherwise the next one is tried.
 
 use super::Quota;
 use crate::CpuSet;
@@ -49,7 +48,7 @@ struct Mount {
 enum InMount {
     /// At this path below the mount's root.
     Below(Vec<String>),
-    /// Somewhere below it.
+    /// Somewhere below the mount's root.
     Hidden,
     Outside,
 }
@@ -104,7 +103,7 @@ fn mounts(roots: &Roots, files: &mut Files) -> Vec<Mount> {
     text.lines().filter_map(mount_of_mounts).filter(is_ours).collect()
 }
 
-/// The numbers of a mount and of the one that it is mounted in.
+/// The numbers of a mount and of the mount that it is mounted in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ids {
     id: u64,
@@ -123,13 +122,13 @@ fn mount_of_mountinfo(line: &str) -> Option<(Ids, Mount)> {
     Some((ids, Mount { is_covered: false, root, point, kind, options }))
 }
 
-/// The numbers of the mounts that cannot be reached: something is mounted on their root, or beside them on a folder above, or they are
-/// mounted inside such a mount.
+/// The numbers of the mounts that cannot be reached: another mount is on their root, or beside them on a folder above, or they are mounted
+/// inside such a mount.
 fn covered(all: &[(Ids, Mount)]) -> BTreeSet<u64> {
     let point = |mount: &Mount| mount.point.trim_end_matches('/').to_owned();
     let mount_points: BTreeMap<u64, String> =
         all.iter().map(|(ids, mount)| (ids.id, point(mount))).collect();
-    // The points of the mounts in each mount.
+    // For each mount, the points of the mounts inside it.
     let mut within: BTreeMap<u64, BTreeMap<String, u64>> = BTreeMap::new();
     for (ids, mount) in all.iter().filter(|(ids, _)| ids.id != ids.parent) {
         within.entry(ids.parent).or_default().insert(point(mount), ids.id);
@@ -227,7 +226,7 @@ fn groups(
         let point = under(mount);
         (0..=rest.len()).rev().map(|depth| point.join(rest[..depth].join("/"))).collect()
     });
-    // The first in which the group exists; otherwise the first in which a parent exists.
+    // The first mount in which the group exists; otherwise the first in which a parent exists.
     let mut parents = None;
     for chain in chains {
         if is_group(&chain[0], files) {
@@ -264,11 +263,12 @@ fn is_group(folder: &Path, files: &mut Files) -> bool {
     names.iter().chain(&CPUSETS).any(|name| files.is_file(&folder.join(name)))
 }
 
-/// The CPUs of a group: what is in force, in version 2 and 1; then what was asked for, which old kernels have as well.
+/// The CPUs of a group: first the files of the CPUs that are in force, of versions 2 and 1; then the file of the requested CPUs, which old
+/// kernels also have.
 const CPUSETS: [&str; 4] =
     ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"];
 
-/// Where the group `path` is in a mount whose root is the group `root`.
+/// The position of the group `path` in a mount whose root is the group `root`.
 fn in_mount(path: &str, root: &str) -> InMount {
     let parts = |path: &str| -> Vec<String> {
         path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect()

@@ -38,7 +38,7 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Quota {
-    /// How many seconds of CPU time may be used in each second: with 1.5, as much as one and a half CPUs deliver.
+    /// How many seconds of CPU time may be used in each second: 1.5 is as much as one and a half CPUs deliver.
     pub cpus: f64,
     /// The file that sets the limit.
     pub source: PathBuf,
@@ -57,12 +57,12 @@ impl Limits {
         Self { affinity: cpus.clone(), online: cpus, ..Self::default() }
     }
 
-    /// Reads the limits of this process from the files below `root`, the folder that holds `sys` and `proc`:
-    /// `/` on a live machine. `affinity` is the mask that the kernel says the process has, empty if not known. If files contradict the
-    /// mask, the mask is right, and [`notes`](Self::notes) says so.
+    /// Reads the limits of this process from the files below `root`, the folder that holds `sys` and `proc`: `/` on a live machine.
+    /// `affinity` is the process's mask as the kernel reports it, empty if not known. If files contradict the mask, the mask counts, and
+    /// [`notes`](Self::notes) says so.
     ///
-    /// Nothing here fails: a limit that cannot be read is unknown, and [`notes`](Self::notes) says so; if a file exists and cannot be read,
-    /// [`unread`](Self::unread) lists it too.
+    /// This function does not fail: a limit that cannot be read is unknown, and [`notes`](Self::notes) says so; if a file exists and cannot
+    /// be read, [`unread`](Self::unread) lists it too.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -95,7 +95,7 @@ impl Limits {
         limits
     }
 
-    /// The mask is the kernel's answer: its CPUs are online and in the cpuset, whatever files say. The files may be made up for a
+    /// The mask is the kernel's answer: its CPUs are online and in the cpuset, whatever the files say. The files may be made up for a
     /// container, or belong to another group.
     fn trust_affinity(&mut self, online: &Path) {
         let hidden = &self.affinity - &self.online;
@@ -114,9 +114,9 @@ impl Limits {
         }
     }
 
-    /// Reads the limits again: `self` is what was read before. If something that could be read then cannot be read now, the cpuset and the
-    /// quota stay as they were, and so do the online CPUs if they are what cannot be read: a process that is temporarily short of
-    /// descriptors must not conclude that it has no limits.
+    /// Reads the limits again: `self` is the earlier reading. If a file that could be read then cannot be read now, the cpuset and the
+    /// quota stay as they were, and so do the online CPUs if their list is the file that cannot be read: a process that is temporarily
+    /// short of descriptors must not conclude that it has no limits.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -193,7 +193,7 @@ impl Limits {
         &self.notes
     }
 
-    /// What the process may use, and why: a line for each limit, then one that says what follows from them.
+    /// What the process may use, and why: a line for each limit, then a line that says what follows from them.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }

@@ -24,11 +24,11 @@ const NAMES: &str = "machine, package (pack, socket), numanode (numa, node), die
 #[derive(Debug)]
 pub(super) struct Level<'a> {
     pub kind: Kind,
-    /// How many there are in each thing of the level before.
+    /// How many of this item there are in each item of the level before.
     pub arity: usize,
-    /// How many there are in the machine.
+    /// How many of this item there are in the machine.
     pub total: usize,
-    /// Attached to the level before instead of holding the ones after.
+    /// Whether it is attached to the level before, instead of holding the levels after it.
     pub attached: bool,
     /// Memory or size in bytes.
     pub bytes: Option<u64>,

@@ -5,7 +5,8 @@ use crate::assemble::number;
 use crate::error::quoted;
 use std::collections::BTreeSet;
 
-/// The operating system's numbers of `count` things, all below `end`: all of them, or the things to go through, fastest first.
+/// The operating system's numbers of `count` parts, all below `end`. They are given either as a list of all of them, or as the kinds of
+/// parts to loop over, the fastest loop first.
 pub(super) fn indexes(
     text: &str,
     levels: &[Level<'_>],
@@ -23,7 +24,7 @@ pub(super) fn indexes(
         }
         return Ok(numbers);
     }
-    // Totals of the loops, in the order they are given, fastest first.
+    // The totals of the loops, in the order in which they are given, the fastest first.
     let mut loops = Vec::new();
     for name in text.split(':') {
         let found = kind(name).and_then(|kind| levels.iter().find(|level| level.kind == kind));

@@ -1,8 +1,8 @@
 //! Machines from a short description, in hwloc's synthetic format: `pack:2 numa:2 l3:2 core:4 pu:2`.
 //!
-//! From the outside in, each item says how many of a thing each thing before it holds. Attributes follow in
-//! round brackets: `numa:2(memory=64GB)`, `l3:1(size=32MB)`, `pu:2(indexes=core:pu)`. An item in square
-//! brackets is memory attached to the thing before it: `pack:2 [numa(memory=64GB)] core:8`.
+//! From the outside in, each item says how many of a part are in each part of the item before. Attributes follow in round brackets:
+//! `numa:2(memory=64GB)`, `l3:1(size=32MB)`, `pu:2(indexes=core:pu)`. An item in square brackets is memory that is attached to the part
+//! before it: `pack:2 [numa(memory=64GB)] core:8`.
 
 mod grammar;
 mod indexes;
@@ -18,12 +18,12 @@ impl Topology {
     /// (`package`, `numanode`, `l3cache`) are accepted too, and:
     ///
     /// - `(memory=64GB)` after a node, `(size=32MB)` after a cache;
-    /// - `(indexes=...)` after `pu`: the CPU numbers, either all of them (`indexes=0,2,1,3`) or the things to
-    ///   go through, the fastest first (`indexes=core` numbers one CPU of every core before the next ones);
-    /// - `[numa(memory=64GB)]`: a node attached to each of the things before it.
+    /// - `(indexes=...)` after `pu`: the CPU numbers, either all of them (`indexes=0,2,1,3`) or the parts to loop over, the fastest loop
+    ///   first (`indexes=core` numbers one CPU of every core before the next CPU of any core);
+    /// - `[numa(memory=64GB)]`: a node that is attached to each part of the item before it.
     ///
-    /// `pu` may be left out (one CPU each), nodes too (one node). Distances between nodes are not part of the
-    /// format: see [`Topology::with_distances`].
+    /// `pu` may be left out (each core has one CPU then), and so may nodes (the machine has one node then). Distances between nodes are not
+    /// part of the format: see [`Topology::with_distances`].
     ///
     /// # Errors
     /// If an item is not understood or out of place, or there are more than [`MAX_CPU_COUNT`](crate::MAX_CPU_COUNT) CPUs
@@ -76,7 +76,7 @@ fn draft<'a>(levels: &[Level<'a>]) -> Result<Draft, (&'a str, String)> {
     draft.online = draft.possible.clone();
     let mut holder = 1;
     for level in levels {
-        // Attached nodes share the CPUs of what they are attached to; the first of them gets them.
+        // Attached nodes share the CPUs of the part that they are attached to; the first node gets these CPUs.
         let (sets, per_holder) =
             if level.attached { (holder, level.arity) } else { (level.total, 1) };
         let width = count / sets;

@@ -12,7 +12,7 @@ const NODES: &str = "sys/devices/system/node";
 struct Folder(PathBuf);
 
 impl Folder {
-    /// A machine of 2 nodes, of caches of 16 CPUs, of cores of 2 CPUs, as Linux describes it.
+    /// A machine of 2 nodes, with caches shared by 16 CPUs and cores of 2 CPUs, as Linux describes it.
     fn machine(name: &str, count: usize) -> Self {
         let path = format!("nearq-topology-{}-{name}", std::process::id());
         let folder = Folder(std::env::temp_dir().join(path));
@@ -67,7 +67,7 @@ impl Drop for Folder {
     }
 }
 
-/// How many files and folders are accessed meanwhile.
+/// How many files and folders are accessed while the function runs.
 fn accesses<T>(act: impl FnOnce() -> T) -> (usize, T) {
     let before = ACCESSES.get();
     let result = act();
@@ -100,12 +100,12 @@ fn rechecking_an_unchanged_machine_reads_few_files_at_any_size() {
         let (read_count, now) = accesses(|| recheck(root, &machine, &limits, &all));
         assert_eq!(now, (limits.clone(), None));
         few.push(read_count);
-        // So does a check with another affinity.
+        // A check with another affinity costs the same.
         let fewer = CpuSet::from_range(0..8);
         let (read_count, now) = accesses(|| recheck(root, &machine, &limits, &fewer));
         assert_eq!((now.0.effective(), now.1), (fewer, None));
         few.push(read_count);
-        // One CPU less is another machine; the kernel takes it out of all affinities.
+        // With one CPU less the machine is another one; the kernel removes the CPU from all affinities.
         folder.file(&format!("{CPUS}/online"), &format!("0-{}", count - 2));
         let (read_count, now) =
             accesses(|| recheck(root, &machine, &limits, &CpuSet::all(count - 1)));

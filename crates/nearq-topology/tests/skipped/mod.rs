@@ -1,4 +1,4 @@
-//! How a test says that something cannot be tested here. Test programs of all crates include this file by its path.
+//! How a test says that something cannot be tested on this machine. Test programs of all crates include this file by its path.
 
 #![allow(dead_code, reason = "a program may be built without the tests that say so")]
 

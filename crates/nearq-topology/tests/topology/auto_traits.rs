@@ -1,4 +1,5 @@
-//! Every type may go to other threads and through a caught panic. Checked when this is compiled: an accidental change breaks programs.
+//! Every type may be sent to other threads and pass through a caught panic. This is checked at compile time, because an accidental change
+//! would break users' programs.
 
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -7,7 +8,7 @@ use nearq_topology::{
     Limits, Llc, Node, ParseError, Pod, Pods, Quota, Topology, TopologyError, Unread,
 };
 
-/// Each type has all of the marks.
+/// Each type has all of the marker traits.
 macro_rules! is {
     (@one $kind:ty: [$($mark:path),+]) => {
         const _: () = {

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 
 use nearq_topology::{AffinityScope, CpuSet, Topology, TopologyError};
 
-/// More CPUs take seconds to check pair by pair.
+/// The most CPUs that are checked pair by pair: more would take seconds.
 const FEW: usize = 300;
 
 /// Reads an export of hwloc. Returns the machine, if it is one.
@@ -13,7 +13,7 @@ pub(crate) fn xml(bytes: &[u8]) -> Option<Topology> {
     check(Topology::from_hwloc_xml(&String::from_utf8_lossy(bytes)))
 }
 
-/// Makes a folder of the files that the text describes, and reads that. A line `= PATH` begins a file, and the lines after it are its
+/// Makes a folder of the files that the text describes, and reads the folder. A line `= PATH` begins a file, and the lines after it are its
 /// contents. A path that would lead out of the folder is left out. Returns the machine, if it is one.
 pub(crate) fn sysfs(bytes: &[u8], folder: &Path) -> Option<Topology> {
     let _ = fs::remove_dir_all(folder);
@@ -27,7 +27,7 @@ pub(crate) fn sysfs(bytes: &[u8], folder: &Path) -> Option<Topology> {
             continue;
         }
         let path = folder.join(path);
-        // Another file may be where this one's folder must be.
+        // A file may already be at the path where this file's folder must be.
         let made = fs::create_dir_all(path.parent().expect("it is in the folder"));
         let _ = made.and_then(|()| fs::write(&path, inside.trim_end_matches('\n')));
     }
@@ -61,8 +61,8 @@ fn check(machine: Result<Topology, TopologyError>) -> Option<Topology> {
     Some(machine)
 }
 
-/// The pods of a scope have each CPU once, are numbered as the CPUs are scanned, and know which others are near; the pods of a finer scope
-/// are parts of them.
+/// The pods of a scope contain each CPU once, are numbered in the order in which the CPUs are scanned, and list the other pods by distance;
+/// each pod of a finer scope is a part of one of them.
 pub(crate) fn scopes(machine: &Topology, size: usize) {
     let all: Vec<_> = AffinityScope::ALL.iter().map(|&scope| machine.pods(scope, size)).collect();
     for pods in &all {

@@ -1,4 +1,4 @@
-//! What the fuzzer begins with, on the stable compiler and in every run of the tests.
+//! Tests the inputs that the fuzzer begins with, on the stable compiler and in every run of the tests.
 
 #[path = "../../../../fuzz/corpus.rs"]
 mod files;

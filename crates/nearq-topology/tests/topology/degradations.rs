@@ -144,7 +144,7 @@ fn empty_cpu_slots_are_not_counted() {
         let pods = machine.pods(scope, DEFAULT_SHARD_SIZE);
         assert!(pods.pods.iter().all(|pod| pod.cpus.is_subset(machine.possible())), "{scope}");
     }
-    // Offline ones are plugged in, and count.
+    // Offline CPUs are plugged in, and count.
     folder.file(&format!("{CPUS}/present"), "0-8\n");
     assert_eq!((read(&folder).cpus().len(), read(&folder).slots().len()), (9, 119));
     // More slots than supported CPUs do not matter.
@@ -296,14 +296,13 @@ fn a_cache_that_does_not_say_which_cpus_share_it_is_at_least_that_of_a_core() {
     assert_eq!(cores(&machine), ["0,4", "1,5", "2,6", "3,7"]);
     assert_eq!(llcs(&machine), ["0,4", "1,5", "2,6", "3,7"]);
     noted(&machine, "some caches of CPUs 0-7 do not say which CPUs share them");
-    // It is shared at least as far as a lower one.
+    // The cache is shared by at least the CPUs that share a lower cache.
     for cpu in 0..8 {
         let map = if cpu % 4 < 2 { "33\n" } else { "cc\n" };
         folder.file(&format!("{CPUS}/cpu{cpu}/cache/index0/shared_cpu_map"), map);
     }
     assert_eq!(llcs(&read(&folder)), ["0-1,4-5", "2-3,6-7"]);
-    // A CPU that does not say where it is, is where the others say it is; the list counts if the mask is
-    // empty.
+    // A CPU that does not say where it is belongs where the others say; the list counts if the mask is empty.
     let folder = Folder::machine("one-empty-map");
     folder.file(&format!("{CPUS}/cpu0/cache/index2/shared_cpu_map"), "00\n");
     assert_eq!((llcs(&read(&folder)).len(), read(&folder).notes().len()), (2, 0));
@@ -377,7 +376,7 @@ fn a_cpu_on_several_nodes_is_on_the_linked_or_else_the_smallest_one() {
         &read(&folder),
         "several nodes list CPUs 3: each is put on the node that its own folder names",
     );
-    // If all list the same, the first has all: links would cut caches.
+    // If all nodes list the same CPUs, the first node has them all: the CPUs' own links would cut caches.
     let folder = Folder::machine("overlap-same");
     for node in [0, 1] {
         folder.file(&format!("sys/devices/system/node/node{node}/cpumap"), "ff\n");
@@ -416,11 +415,11 @@ fn every_cpu_that_is_online_has_a_node() {
         folder.file(&format!("sys/devices/system/node/node{node}/cpulist"), "\n");
     }
     assert_eq!(nodes(&folder).concat(), "0-7");
-    // One node does not: it has those of the packages that no other has.
+    // One node does not say so: it has the CPUs of the packages that no other node has.
     let folder = Folder::machine("one-list");
     folder.remove(&format!("{node}0/cpumap"));
     assert_eq!(nodes(&folder), ["0-1,4-5", "2-3,6-7"]);
-    // One node leaves out a CPU whose core is there.
+    // One node leaves out a CPU whose core is on it.
     let folder = Folder::machine("one-missing");
     folder.file(&format!("{node}1/cpumap"), "8c\n");
     assert_eq!(nodes(&folder), ["0-1,4-5", "2-3,6-7"]);
@@ -430,7 +429,7 @@ fn every_cpu_that_is_online_has_a_node() {
 #[test]
 fn groups_that_overlap_or_cross_are_made_to_nest() {
     let folder = Folder::machine("crossing");
-    // A core across packages; CPU 3 is on both nodes, and its folder says on which.
+    // A core is in two packages; both nodes list CPU 3, and its folder says on which of them it is.
     for cpu in [0, 2] {
         folder.file(&format!("{CPUS}/cpu{cpu}/topology/core_cpus"), "05\n");
     }

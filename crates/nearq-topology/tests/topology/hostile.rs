@@ -87,7 +87,7 @@ fn xml_that_takes_a_parser_minutes_is_refused_at_once() {
 
 #[test]
 fn many_identical_parts_are_read_quickly() {
-    // Every cache covers all CPUs but a few, every kind covers all CPUs, and names are long.
+    // Every cache covers all CPUs except a few, every kind covers all CPUs, and names are long.
     let mask = vec!["0xffffffff"; 128].join(",");
     let mut inside = format!("<object type='Machine' cpuset='{mask}'>");
     let name = "x".repeat(100_000);

@@ -238,7 +238,7 @@ fn the_affinity_mask_counts_whatever_the_files_say() {
     noted(&limits, "online leaves out CPUs 6-7");
     let (cpus, limits) = effective(&folder, "0,6");
     assert_eq!((cpus.as_str(), limits.parallelism()), ("0,6", 2));
-    // If they say more, they are ignored.
+    // If the files list more CPUs, they are ignored.
     let (cpus, limits) = effective(&folder, "");
     assert_eq!(
         (cpus.as_str(), limits.notes()),
@@ -264,7 +264,7 @@ fn if_a_hierarchy_is_mounted_twice_the_uncovered_mount_counts() {
     let line = |ids: &str, point: &str, kind: &str| format!("{ids} 0:28 / {point} rw {kind}");
     let first = line("31 23", "/sys/fs/cgroup", CGROUP);
     let second = line("32 23", "/mnt/groups", CGROUP);
-    // Over its root; over a folder above; over the mount that it is in.
+    // Mounted over its root; over a folder above; over the mount that it is in.
     let on_it = line("33 31", "/sys/fs/cgroup", OTHER);
     let above = line("33 23", "/sys/fs", OTHER);
     let in_it = line("31 22", "/sys/fs/cgroup", CGROUP);
@@ -287,7 +287,7 @@ fn if_a_hierarchy_is_mounted_twice_the_uncovered_mount_counts() {
         .file(&format!("{GROUPS}/job/cpu.max"), "max 100000\n")
         .file("mnt/groups/job/cpu.max", "150000 100000\n");
     assert_eq!(read(&folder).parallelism(), 2);
-    // Nothing says that it is covered, but the group does not exist there.
+    // No line says that the mount is covered, but the group does not exist in it.
     mounted_twice("twice-silent", [&first, &second, ""], "mnt/groups");
     // Other mounts at a point whose path begins the same, or inside it, cover nothing.
     let beside = line("33 23", "/sys/fs/cgroup-old", OTHER);

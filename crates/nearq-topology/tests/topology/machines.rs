@@ -1,8 +1,8 @@
-//! Real machines, read by this crate and by hwloc, must be the same machine.
+//! A real machine must be the same whether this crate or hwloc reads it.
 //!
-//! The machines are those of hwloc's own test suite, below the folder that `NEARQ_MACHINES` names. hwloc's
-//! tools are the oracle: for unpacked `/sys` files the sets of every object, for XML files (which our own
-//! reader reads) the counts and sets that `hwloc-calc` reports, so that the XML reader is not its own judge.
+//! The machines are those of hwloc's own test suite, below the folder that `NEARQ_MACHINES` names. The expected values come from hwloc's
+//! tools: for unpacked `/sys` files the sets of every object, for XML files (which our own reader reads) the counts and sets that
+//! `hwloc-calc` reports, so that the XML reader is not its own judge.
 //!
 //! hwloc shows online CPUs only, so everything is compared on those.
 
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Intended differences: machine, what differs, and why.
+/// Intended differences: the machine, what differs, and why.
 const KNOWN: [(&str, &str, &str); 2] = [
     (
         "20em64t-hybrid-1p6c2t+2ca4co1t",
@@ -89,7 +89,7 @@ fn unpacked(prefix: &str) -> Vec<Unpacked> {
     machines("sysfs", ".tar.bz2").iter().map(unpack).collect()
 }
 
-/// What is compared: a name and a comparable value each.
+/// What is compared: pairs of a name and a value.
 fn facts(machine: &Topology) -> Vec<(&'static str, String)> {
     let online = machine.online();
     let sets = |sets: &mut dyn Iterator<Item = &CpuSet>| {
@@ -193,7 +193,7 @@ fn xml_files_hold_what_hwloc_reads_in_them() {
         let name = path.file_name().expect("a file").to_string_lossy().into_owned();
         let ours = Topology::from_description(&path.to_string_lossy())
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        // hwloc 2 refuses files of hwloc 3 by their version, though it understands all we compare here.
+        // hwloc 2 refuses files of hwloc 3 by their version, although it understands everything that is compared here.
         let folder = Folder::new(&format!("xml-{name}"));
         let text = fs::read_to_string(&path)
             .expect("a text")

@@ -80,7 +80,7 @@ proptest! {
 
 }
 
-// A machine may have hundreds of pods, each with its distance to each.
+// A machine may have hundreds of pods, and each has a distance to every other.
 proptest! {
     #![proptest_config(cases(16, 256))]
 

@@ -149,10 +149,10 @@ fn a_machine_that_is_read_in_part_does_not_replace_a_whole_one() {
         let what =
             ["cpu0/cache/index2/shared_cpu_map: ", "and 6 more", "what was known before stands"];
         assert!(what.iter().all(|part| warning.contains(part)), "{warning}");
-        // Again and again, while the reason may pass.
+        // The machine is read again each time, while the reason may pass.
         assert_eq!(kept.reread(&folder.path, &set("0-6")).unwrap(), None);
     }
-    // It passes.
+    // The reason passes.
     for cpu in 0..7 {
         damage(&folder, &format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_map"), EIO);
     }
@@ -222,7 +222,7 @@ fn limits_stay_if_they_become_unreadable() {
         (&kept.quota, &kept.cpuset, &kept.affinity),
         (&limits.quota, &limits.cpuset, &set("1-3"))
     );
-    // What is kept gives way to what the kernel says now.
+    // What was kept is replaced by what the kernel says now.
     assert_eq!(limits.reread(&folder.path, set("1-5")).effective(), set("1-5"));
     assert_eq!(
         Limits::read(&folder.path, set("0-3")).parallelism(),

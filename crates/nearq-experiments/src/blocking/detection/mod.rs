@@ -1,9 +1,9 @@
-//! `nearq bench blocking --detection`: how soon it is noticed that workers are blocked, and what the watching costs.
+//! `nearq bench blocking --detection`: how soon the runtime notices that workers are blocked, and what the watching costs.
 //!
-//! In every case all CPUs are taken by items that compute. At a known moment all of these block while another item waits; the time
-//! until that one starts is measured. Besides these the pool has workers that are already blocked, or that sleep and compute in
-//! turn: the more of them, the more there is to watch. Then all CPUs compute for a while with work waiting and nothing to notice:
-//! how much CPU time does the monitor's thread use?
+//! In every case all CPUs are taken by items that compute. At a known moment all of these block while another item waits; the time until
+//! the waiting item starts is measured. Besides these the pool has workers that are already blocked, or that sleep and compute in turn: the
+//! more of them, the more there is to watch. Then all CPUs compute for a while with work waiting and nothing to notice, and the CPU time of
+//! the monitor's thread is measured.
 
 mod monitor;
 pub(crate) mod render;
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// The scenario's name in the results.
 pub const SCENARIO: &str = "detection";
 
-/// How many workers are busy, and with what.
+/// How many workers are busy, and what they do.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     row: &'static str,
@@ -46,18 +46,18 @@ const CASES: [Case; 5] = [
     Case { row: "64 workers, restless", busy: 64, fillers: Fillers::Restless, goal_percent: None },
 ];
 
-/// What the median and the 99th percentile must stay below, in milliseconds.
+/// The limits of the median and of the 99th percentile, in milliseconds.
 const GOALS_MS: [f64; 2] = [2.0, 5.0];
 
-/// How often, and for how long.
+/// How often and for how long is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     rounds: usize,
     /// Blocks of a round.
     blocks: usize,
-    /// Longest pause between two of them: shorter and longer than the time after which the monitor sleeps.
+    /// Longest pause between two blocks: pauses are both shorter and longer than the time after which the monitor sleeps.
     pause: Duration,
-    /// How long its cost is measured.
+    /// How long the monitor's cost is measured.
     window: Duration,
 }
 
@@ -83,15 +83,15 @@ pub struct Goal {
     pub metric: &'static str,
     /// Its median over the rounds.
     pub value: f64,
-    /// What it must stay below.
+    /// The limit below which it must stay.
     pub goal: f64,
-    /// Whether it does.
+    /// Whether it stays below.
     pub met: bool,
 }
 
 /// What one round of a case measured.
 struct Measured {
-    /// Sorted, in milliseconds; without the blocks that did not have to be noticed.
+    /// The latencies, sorted, in milliseconds; without the blocks that did not have to be noticed.
     latencies: Vec<f64>,
     blocks: usize,
     monitor: Option<Cost>,
@@ -131,7 +131,7 @@ impl Experiment for Detection<'_> {
         for round in 0..plan.rounds {
             for case in &CASES {
                 let what = format!("round {} of {}: {}", round + 1, plan.rounds, case.row);
-                // If one worker is busy there is one CPU, or another one would be free for the item that waits.
+                // If one worker is busy, only one CPU is used, because another CPU would be free for the waiting item.
                 let few = if case.busy == 1 { 1 } else { cpus.len() };
                 let cpus = cpus.iter().take(few).collect();
                 let measured = run.step(what, || measure(&cpus, case, plan, round as u64))?;
@@ -202,7 +202,7 @@ fn measure(cpus: &CpuSet, case: &Case, plan: &Plan, seed: u64) -> Result<Measure
     Linux::confined(cpus, || Linux::alone(body))
 }
 
-/// Pauses of any length up to a limit, the same for every run: no phase of the monitor's clock is preferred.
+/// Pauses of any length up to a limit, the same in every run, so that no phase of the monitor's clock is preferred.
 struct Pauses(u64);
 
 impl Pauses {

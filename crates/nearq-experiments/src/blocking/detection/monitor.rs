@@ -21,13 +21,13 @@ pub struct Cost {
 }
 
 impl Monitor {
-    /// The runtime's; none if it has none yet.
+    /// The runtime's monitor thread; `None` if it has none yet.
     pub fn of(runtime: &Runtime) -> Option<Self> {
         let number = runtime.monitor_thread_id()?;
         Some(Self(format!("/proc/self/task/{number}").into()))
     }
 
-    /// What it has cost so far; none if there is no `/proc`.
+    /// What the thread has cost so far; `None` if there is no `/proc`.
     pub fn cost(&self) -> Option<Cost> {
         parse(&fs::read_to_string(self.0.join("schedstat")).ok()?)
     }

@@ -4,8 +4,8 @@
 //! time, or sleep and compute in turn. So no further worker may run, whichever workers sleep, until the monitor notices that a
 //! runner is blocked. The *probe* is queued while the runners still compute; it notes when it starts.
 //!
-//! A round: the runners have arrived; the probe is queued; the runners are signalled to block, and each notes when it does;
-//! the probe starts; the runners are woken up and end; nothing is left for a while.
+//! A round: the runners have arrived; the probe is queued; the runners are signalled to block, and each notes when it does; the probe
+//! starts; the runners are woken up and end; no item is left for a while.
 
 use super::monitor::{Cost, Monitor};
 use crate::Error;
@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 
 /// Rounds of computing between two checks: some microseconds.
 const ROUNDS_PER_CHECK: u64 = 2_000;
-/// How much a filler that comes back computes, and how long it then sleeps.
+/// How long a filler that comes back computes, and how long it then sleeps.
 const BURST: u64 = 20_000;
 /// See [`BURST`].
 const NAP: Duration = Duration::from_millis(20);
-/// What has not happened after this long never will.
+/// An event that has not happened after this long never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The issuer's own sleep between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_micros(200);
@@ -65,9 +65,9 @@ impl Gate {
 struct Round {
     begin: Instant,
     arrived: AtomicUsize,
-    /// The runners must block.
+    /// Whether the runners must block.
     go: AtomicBool,
-    /// When the last of them did, in nanoseconds since `begin`.
+    /// When the last of them blocked, in nanoseconds since `begin`.
     blocked: AtomicU64,
     /// When the probe started; 0 before.
     started: AtomicU64,
@@ -147,8 +147,8 @@ impl Scene {
         Ok(scene)
     }
 
-    /// One round: from the moment at which the last runner was blocked to the start of the probe. None if the probe started
-    /// earlier: one more worker than there are CPUs was still awake.
+    /// One round: the time from the moment at which the last runner was blocked to the start of the probe. `None` if the probe started
+    /// earlier, because one more worker than there are CPUs was still awake.
     pub fn round(&self) -> Result<Option<Duration>, Error> {
         let round = Arc::new(Round::new());
         for _ in 0..self.runners {
@@ -174,7 +174,7 @@ impl Scene {
         Ok(started.checked_sub(blocked).map(Duration::from_nanos))
     }
 
-    /// What the monitor costs in `window` while every CPU computes and work waits. None if there is no monitor.
+    /// What the monitor costs in `window` while every CPU computes and work waits. `None` if there is no monitor.
     pub fn cost(&self, window: Duration) -> Result<Option<Cost>, Error> {
         let (stop, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let items = self.runners + WAITING;
@@ -196,7 +196,7 @@ impl Scene {
         let (after, elapsed) = (cost(), start.elapsed());
         stop.store(true, Ordering::Relaxed);
         wait_for("the computing has not ended", || ended.load(Ordering::Acquire) == items)?;
-        // The sleep may have been longer than the window: what counts is the rate.
+        // The sleep may have been longer than the window, so the rate counts.
         let scale = |time: Duration| time.mul_f64(window.as_secs_f64() / elapsed.as_secs_f64());
         Ok(before.zip(after).map(|(before, after)| Cost {
             cpu: scale(after.cpu.saturating_sub(before.cpu)),

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 fn threads_that_have_ended_are_still_counted() {
     let sampler = Sampler::start().unwrap();
     let barrier = Barrier::new(6);
-    // Ours, the sampler's, and five more. It also counts when it is asked, however busy the machine is.
+    // Our thread, the sampler's, and five more. The sampler also counts when it is asked, however busy the machine is.
     thread::scope(|scope| {
         for _ in 0..5 {
             scope.spawn(|| barrier.wait());

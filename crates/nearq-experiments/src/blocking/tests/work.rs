@@ -8,7 +8,7 @@ fn calibrated_work_takes_the_requested_time_in_any_number_of_pieces() {
     let rounds = rounds_for(Duration::from_millis(5), each.median);
     let best = |times: u64| {
         let run = || (0..times).map(|_| cpu_time_of(rounds / times).unwrap()).sum::<Duration>();
-        // The least of several: other programs on the machine make it longer, never shorter.
+        // The least of several measurements: other programs on the machine make them longer, never shorter.
         (0..10).map(|_| run()).min().unwrap().as_secs_f64()
     };
     for times in [1, 10] {

@@ -10,7 +10,7 @@ fn crowd_threads_sleep_until_the_crowd_is_dropped() {
     let cpu = Linux::current_cpu();
     let crowd = Crowd::<Linux>::start(40, cpu).unwrap();
     Linux::sleep(Duration::from_millis(200));
-    // At most one a millisecond each; a busy machine may give them a tenth of that.
+    // Each thread wakes at most once a millisecond; on a busy machine it may be a tenth of that.
     let sleeps = crowd.sleeps();
     assert!((40..=40 * 250).contains(&sleeps), "{sleeps}");
 }

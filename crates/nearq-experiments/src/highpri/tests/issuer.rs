@@ -13,7 +13,7 @@ fn queueing_stays_on_the_time_grid_after_a_delay() {
     assert_eq!(following(at(100), interval, at(1001)), at(1004));
 }
 
-/// Starts at once, on the issuer's own thread.
+/// A row whose item starts at once, on the issuer's own thread.
 struct AtOnce(Arc<Start<Linux>>, usize);
 
 impl Target<Linux> for AtOnce {

@@ -26,7 +26,7 @@ fn privilege_is_given_up_for_the_thread_and_its_children_only() {
     })
     .join()
     .unwrap();
-    // Another thread still may, if the process could before.
+    // Another thread still may favour itself, if the process could before.
     let may = |nice: i32| thread::spawn(move || favour(nice).is_ok()).join().unwrap();
     assert_eq!(may(-3), may(-4));
 }

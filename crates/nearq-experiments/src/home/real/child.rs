@@ -69,7 +69,7 @@ impl Child {
         Child(Part::Storm { at, groups, pairs, messages })
     }
 
-    /// For messages.
+    /// A name for messages.
     pub(super) fn name(&self) -> &'static str {
         match self.0 {
             Part::Task(_) => "task",
@@ -244,6 +244,6 @@ impl Memory for WalkedMemory {
 }
 
 fn bytes_of(values: &[f64]) -> &[u8] {
-    // SAFETY: any bytes are bytes; the slice is as long as the memory of the values, and borrowed as they are.
+    // SAFETY: the memory of the values may be read as bytes; the slice is as long as that memory, and borrowed as the values are.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }

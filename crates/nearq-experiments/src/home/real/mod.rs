@@ -1,8 +1,8 @@
 //! A run on the real machine: tasks are processes of this very command, kept by the rebalancer that `nearq run` uses.
 //!
-//! All processes are started at the beginning, by the caller's thread; a process that must do something later sleeps until then. Each
-//! is killed by the kernel when that thread is gone, so nothing is left behind. Parent and children talk in JSON: what to do as an
-//! argument, the result on standard output.
+//! All processes are started at the beginning, by the caller's thread; a process that must do something later sleeps until then. The kernel
+//! kills each process when that thread is gone, so no process is left behind. Parent and children talk in JSON: what to do as an argument,
+//! the result on standard output.
 
 mod child;
 pub(super) mod scheduler;
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// A storm that has not ended this long after the tasks is ended by force.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How often that is checked.
+/// How often the end of the storm is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process that is killed and awaited when this is dropped.
@@ -38,7 +38,7 @@ struct Process(std::process::Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A process that has ended cannot be killed, and has already been awaited or is awaited here: neither result matters.
+        // A process that has ended cannot be killed, and is awaited here or was awaited before: neither result matters.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -102,7 +102,7 @@ fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Erro
     let reports = std::thread::scope(|scope| {
         scope.spawn(|| keep(&mut rebalancer, &over));
         let reports = tasks.iter_mut().map(await_task).collect::<Result<Vec<TaskReport>, Error>>();
-        // Pairs with nothing: the rebalancer sees it eventually, and is joined at the end of the scope.
+        // This store has no partner: the rebalancer sees it eventually, and is joined at the end of the scope.
         over.store(true, Ordering::Relaxed);
         reports
     });
@@ -114,8 +114,8 @@ fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Erro
     Ok(Ran { elapsed, tasks })
 }
 
-/// Starts a process on given CPUs: it inherits the caller's mask, so it has it from its first instruction on, and the rebalancer
-/// never sees it with another one.
+/// Starts a process on given CPUs: the process inherits the caller's mask, so it has this mask from its first instruction on, and the
+/// rebalancer never sees it with another mask.
 fn spawn_on(
     cpus: Option<&CpuSet>,
     program: &Path,
@@ -132,7 +132,7 @@ fn spawn_on(
 
 /// Keeps tasks at home until the run is over.
 fn keep(rebalancer: &mut Rebalancer, over: &AtomicBool) {
-    // Relaxed: pairs with nothing; it is seen some time after it was set.
+    // Relaxed: this load has no partner; the flag is seen some time after it was set.
     while !over.load(Ordering::Relaxed) {
         let Some(period) = rebalancer.period() else { return };
         std::thread::sleep(period);
@@ -189,7 +189,7 @@ fn await_task(process: &mut Process) -> Result<TaskReport, Error> {
         .map_err(|error| Error::run(format!("the result of a task cannot be read: {error}")))
 }
 
-/// A storm or a hog may take a while longer; one that never ends is killed.
+/// A storm or a hog may take a while longer; if it never ends, it is killed.
 fn await_other(mut process: Process) -> Result<(), Error> {
     let until = Linux::now() + PATIENCE;
     while matches!(process.0.try_wait(), Ok(None)) {

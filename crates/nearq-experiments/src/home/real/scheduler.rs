@@ -1,6 +1,6 @@
 //! The node affine scheduler on the real machine: loaded by `nearq-scx`, while runs need it.
 //!
-//! It stays while a command runs that reads from us until the end of the input. So it goes with us, however we end.
+//! It stays loaded while a command runs that reads from us until the end of the input. So it is unloaded when we end, however we end.
 
 use crate::Error;
 use nearq_processes::jobs::find;
@@ -22,7 +22,7 @@ const LOADED: &str = "enabled";
 const PATIENCE: Duration = Duration::from_mins(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Why it cannot be loaded here, if that can be seen: `nearq-scx` says the rest.
+/// Why it cannot be loaded on this machine, if that can be determined: `nearq-scx` reports other reasons.
 pub(in super::super) fn missing(program: &Path) -> Option<String> {
     if !Path::new(STATE).exists() {
         return Some(format!(
@@ -41,7 +41,7 @@ pub(in super::super) fn missing(program: &Path) -> Option<String> {
     command(program).is_none().then(missing)
 }
 
-/// The command, beside ours or where commands are.
+/// The command: in the folder of this program, or in the search path.
 fn command(program: &Path) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let beside = program.parent().map(Path::to_owned);
@@ -76,7 +76,7 @@ impl Loaded {
             if let Some(status) = loaded.0.try_wait().map_err(|error| failed(&error))? {
                 let mut text = String::new();
                 if let Some(errors) = &mut loaded.0.stderr {
-                    // Its output counts, complete or not.
+                    // The output counts, complete or not.
                     let _ = errors.read_to_string(&mut text);
                 }
                 return Err(failed(&format!("{status}: {}", text.trim())));

@@ -20,7 +20,7 @@ pub(super) fn run(groups: usize, pairs: usize, messages: usize) -> Result<(), Er
             ))
         }
     };
-    // A process that reads from it goes on when the last one that could write has closed it.
+    // A process that reads from this pipe goes on when the last process that could write has closed it.
     let (gate, opener) = io::pipe().map_err(failed("pipe"))?;
     let mut children = Vec::with_capacity(groups * pairs * 2);
     for _ in 0..groups {
@@ -43,7 +43,7 @@ pub(super) fn run(groups: usize, pairs: usize, messages: usize) -> Result<(), Er
                     Some((_, receiver)) => receive(receiver, all),
                     None => send(&sockets, messages),
                 };
-                // SAFETY: ends the child at once: nothing of the parent's must be run or written in it.
+                // SAFETY: this ends the child at once: no code of the parent may run in it, and no buffer of the parent may be written.
                 unsafe { libc::_exit(i32::from(done.is_err())) };
             }
             children.push(child);

@@ -20,7 +20,7 @@ fn goals_are_judged_by_medians_at_the_worst_number_of_writers() {
     let (to_std, to_other) = (beside(STD), beside(PARKING_LOT));
     let rows = rows(&[
         (&to_std, 1, rates, [0.94, 0.96, 0.1]),
-        // The better one is std in two of three runs, and so by the medians; not the better one of each run.
+        // The better lock is std in two of three runs, and therefore by the medians; the better lock of each run does not count.
         (&to_std, 2, rates, [0.96, 1.1, 0.97]),
         (&to_other, 2, rates, [1.2, 0.7, 1.3]),
         (&to_std, 8, rates, [1.2, 1.2, 0.1]),

@@ -14,7 +14,7 @@ fn files_are_generated_processed_and_checked() {
             continue;
         };
         if kind == Kind::Compress {
-            // Those that were found are large.
+            // The files that were found are large.
             job.inputs = job.make_up(2).unwrap();
         }
         assert!(job.check(1).is_err());

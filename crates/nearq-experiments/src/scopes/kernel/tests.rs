@@ -28,8 +28,8 @@ fn go_to(cpus: &str) {
     Sim::set_affinity(Sim::current_thread(), &cpus.parse().unwrap()).unwrap();
 }
 
-/// Where each of that many items of 20 ms, queued on a CPU, was every millisecond; the most that had begun and not ended,
-/// in the last round; the workers made; and how many were brought back.
+/// Returns where each of that many items of 20 ms, queued on a CPU, was every millisecond; the most items that had begun and not ended, in
+/// the last round; the number of workers made; and how many of them were brought back.
 fn places(
     placement: Placement,
     cpu: &'static str,
@@ -81,10 +81,10 @@ fn as_many_workers_run_as_there_are_items_and_one_is_idle() {
         for rounds in 1..=2 {
             let (_, most, workers, _) = places(placement(scope, false, false), "0", 16, rounds);
             let pools = if scope == AffinityScope::System { 1 } else { 2 };
-            // In the second round they wake one another, each when it gets a CPU, and the first items end meanwhile.
+            // In the second round they wake one another, each when it gets a CPU, and the first items end in the meantime.
             let least = if rounds == 1 { 16 } else { 7 };
             assert!(most >= least, "{scope:?}, round {rounds}: {most} at once, on 6 CPUs");
-            // The idle one of each pool, and one for each item.
+            // The idle worker of each pool, and one worker for each item.
             assert_eq!(workers, 16 + pools, "{scope:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Tests of `configuration`: the queue configurations that are compared, and which of them are the same thing on a given machine.
+//! Tests of `configuration`: the queue configurations that are compared, and which of them are the same on a given machine.
 
 use super::*;
 use nearq_topology::Topology;

@@ -4,10 +4,10 @@
 //! simulation can follow. So here a range is one object, and only the number of its bytes in each cache is known.
 //!
 //! # What a cache holds
-//! After D. Thiébaut and H. Stone, "Footprints in the Cache", ACM Transactions on Computer Systems 5 (4), 1987: each line that
-//! comes into a cache of S bytes replaces one at random. So when B bytes have come in, what the cache holds of a range is
-//! exp(-B / S) of what it was; if they were bytes of the range itself, they have taken the place of that share of everything
-//! else. What is lost and was written goes back to its node's memory.
+//! After D. Thiébaut and H. Stone, "Footprints in the Cache", ACM Transactions on Computer Systems 5 (4), 1987: each line that comes into a
+//! cache of S bytes replaces a random line. So when B bytes have come in, the cache holds exp(-B / S) of what it held of a range before; if
+//! the bytes belong to the range itself, they have replaced that share of everything else. Lost bytes that were written go back to their
+//! node's memory.
 //!
 //! # What it costs
 //! - At random, an access hits each place in proportion to its share of the range, and waits for the access before: it takes
@@ -15,10 +15,10 @@
 //!   which a CPU streams from them is known. Because the CPU has a fixed number of lines in flight, their latency is that of
 //!   memory times the ratio of the rates (Little's law).
 //! - In order, each share streams at its rate, as in `bytes`. A range that is larger than a cache of the CPU is not found there.
-//! - What comes from beyond the last-level cache passes the shared servers of `bandwidth`, and so does what goes back.
+//! - What comes from beyond the last-level cache passes the shared servers of `bandwidth`, and so do the bytes that go back.
 //!
 //! # How it passes
-//! In runs of about a millisecond: shares are those at its beginning.
+//! Accesses are handled in runs of about a millisecond, with the shares at the beginning of the run.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ const RUN: f64 = 1e9;
 /// Accesses to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accesses {
-    /// This many at random places, each a read and a write of what was read.
+    /// This many accesses at random places, each of them a read and a write of the same bytes.
     AtRandom(u64),
     /// In order.
     InOrder {
@@ -79,9 +79,9 @@ impl Accesses {
 struct Held {
     cache: u32,
     bytes: f64,
-    /// When that was so, as the bytes that had come into the cache.
+    /// The time at which this was true, measured in bytes that had come into the cache.
     stamp: u64,
-    /// Whether memory has older ones.
+    /// Whether memory has older contents.
     written: bool,
 }
 
@@ -89,7 +89,7 @@ struct Held {
 #[derive(Debug)]
 struct Footprint {
     process: u64,
-    /// As [`Pages::changes`](super::Pages::changes) was when `homes` was counted.
+    /// The value of [`Pages::changes`](super::Pages::changes) at the time when `homes` was counted.
     changes: u64,
     /// The share of its pages on each node.
     homes: Vec<f64>,
@@ -97,7 +97,7 @@ struct Footprint {
 }
 
 impl Footprint {
-    /// What a cache holds now.
+    /// The part that a cache holds now.
     fn held(&self, cache: u32) -> f64 {
         self.held.iter().find(|held| held.cache == cache).map_or(0.0, |held| held.bytes)
     }
@@ -177,7 +177,7 @@ impl Shares {
 }
 
 impl Bytes {
-    /// Makes a run of accesses to a range of `bytes` bytes. Returns how many, and what that costs.
+    /// Makes a run of accesses to a range of `bytes` bytes. Returns the number of accesses, and their cost.
     fn run_of_many(
         &mut self,
         (start, bytes): (usize, usize),
@@ -311,8 +311,8 @@ impl Bytes {
         Shares { private, llc, beyond }
     }
 
-    /// Bytes of a range come into a cache, in the place of everything else. Returns how many of them, and of the earlier
-    /// ones, must go back to memory because they no longer fit.
+    /// Brings bytes of a range into a cache, where they replace everything else. Returns how many of them, and of the earlier bytes, must
+    /// go back to memory because they no longer fit.
     fn fill(
         &mut self,
         footprint: &mut Footprint,
@@ -342,7 +342,7 @@ impl Bytes {
     }
 }
 
-/// Bytes of a range that were written go back, to its nodes by their shares.
+/// Sends written bytes of a range back to the range's nodes, by their shares.
 fn send_back(
     bandwidth: &mut Bandwidth,
     homes: &[f64],

@@ -1,20 +1,18 @@
 //! How [`Fair`] evens out the CPUs' queues.
 //!
-//! Scheduling domains are the last-level cache, the node and the machine, each divided into groups: CPUs, caches,
-//! nodes. A CPU pulls threads that wait; one that is on a CPU is never moved.
-//! - **A CPU that runs out of threads** searches from the smallest domain to the largest and takes the first thread it
-//!   can. Reading another CPU's queue costs it a transfer of a line from there. It does not search farther if its
-//!   average idle time (in which the newest time has a weight of an eighth) is shorter than that takes, nor at all if no
-//!   CPU has a thread waiting.
-//! - **At a tick** a CPU balances a domain at an interval of as many milliseconds as the domain has CPUs, and 16 times
-//!   more rarely while it is busy. Idle CPUs take part while a thread waits anywhere. Beyond the last-level cache one
-//!   CPU does it for its whole group: the first idle one, or otherwise the first.
-//! - **Which group is busiest**: one that has more threads than CPUs, if the CPU's own group has CPUs to spare;
-//!   otherwise one whose load (the sum of weights, per CPU) exceeds that of the CPU's own group by more than 17 % within
-//!   a last-level cache, 25 % beyond.
-//! - **Which threads move**: those whose turn comes last. A thread that ran within the last half millisecond is
-//!   cache-hot and stays, unless it would stay on the core or two tries at this domain have failed. A thread that is
-//!   heavier than the imbalance stays; each failure halves the strictness.
+//! Scheduling domains are the last-level cache, the node and the machine, each divided into groups: CPUs, caches, nodes. A CPU pulls
+//! threads that wait; a thread that is on a CPU is never moved.
+//! - **A CPU that runs out of threads** searches from the smallest domain to the largest and takes the first thread it can. Reading another
+//!   CPU's queue costs it a transfer of a line from there. It does not search a farther domain if its average idle time (in which the
+//!   newest time has a weight of an eighth) is shorter than the search takes, and does not search at all if no CPU has a waiting thread.
+//! - **At a tick** a CPU balances a domain at an interval of as many milliseconds as the domain has CPUs, and 16 times more rarely while it
+//!   is busy. Idle CPUs take part while a thread waits anywhere. Beyond the last-level cache one CPU balances for its whole group: the
+//!   first idle CPU, or else the first CPU.
+//! - **Which group is busiest**: a group that has more threads than CPUs, if the CPU's own group has CPUs to spare; otherwise a group whose
+//!   load (the sum of weights, per CPU) exceeds that of the CPU's own group by more than 17 % within a last-level cache, 25 % beyond.
+//! - **Which threads move**: the threads whose turn comes last. A thread that ran within the last half millisecond is cache-hot and stays,
+//!   unless the move is within its core or two tries at this domain have failed. A thread that is heavier than the imbalance stays; each
+//!   failure halves the strictness.
 
 use nearq_topology::CpuSet;
 
@@ -90,7 +88,7 @@ impl Sum {
     }
 }
 
-/// How much must move.
+/// How much load must move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Amount {
     Threads(u64),
@@ -119,7 +117,7 @@ impl Fair {
         }
     }
 
-    /// Every CPU whose time it is balances.
+    /// Every CPU whose balancing is due balances.
     pub(super) fn balance_at_tick(&mut self, kernel: &mut Kernel<'_>) {
         if self.crowded == 0 {
             return;
@@ -131,7 +129,7 @@ impl Fair {
                 let span = span(kernel, cpu, domain).len() as u64;
                 let busy = kernel.current(cpu).is_some();
                 let interval = span * 1_000_000 * if busy { BUSY_FACTOR } else { 1 };
-                // Each CPU at its own time, so that they do not all act on the state of the same moment.
+                // Each CPU balances at its own time, so that the CPUs do not all act on the state of the same moment.
                 let phase = kernel.now() + cpu as u64 * TICK;
                 if phase / interval == (phase - TICK) / interval {
                     continue;
@@ -153,7 +151,7 @@ impl Fair {
         }
     }
 
-    /// What it costs a CPU to read the queues of a domain; none if the domain is no larger than the one inside it.
+    /// The cost for a CPU of reading the queues of a domain; `None` if the domain is no larger than the domain inside it.
     fn scan_cost(kernel: &Kernel<'_>, cpu: usize, domain: Domain) -> Option<u64> {
         let costs = kernel.costs();
         let llc = kernel.llc_cpus(cpu).len() as u64;
@@ -183,7 +181,7 @@ impl Fair {
         sum
     }
 
-    /// A CPU pulls threads from the busiest queue of a domain. Returns how many.
+    /// Makes a CPU pull threads from the busiest queue of a domain. Returns how many.
     fn pull(
         &mut self,
         kernel: &mut Kernel<'_>,
@@ -282,11 +280,11 @@ impl Fair {
                 && !pinned.contains(cpu)
                 && self.queues.get(*cpu).is_some_and(|queue| !queue.no_thread_waits())
         });
-        // The first of those with the same load.
+        // The first of the CPUs with the same load.
         crowded.min_by_key(|cpu| (u64::MAX - self.queues[*cpu].load(&self.entities), *cpu))
     }
 
-    /// Moves waiting threads from one CPU's queue to another's. Returns how many; none if no thread may run there.
+    /// Moves waiting threads from one CPU's queue to another's. Returns how many; `None` if no thread may run there.
     fn move_threads(
         &mut self,
         kernel: &Kernel<'_>,
@@ -303,7 +301,7 @@ impl Fair {
         };
         let mut chosen: Vec<usize> = Vec::new();
         let mut any_may = false;
-        // Down to one thread, there is nothing to even out.
+        // With only one thread left, there is nothing to even out.
         let most = MOST_MOVES.min(self.queues[from].runnable().saturating_sub(1).max(1));
         for slot in self.queues[from].waiting.values().rev().copied() {
             if chosen.len() >= most || threads == 0 || load == 0 {

@@ -1,7 +1,7 @@
 //! The default scheduler, modelled on Linux's fair class: [`Fair`] says what was modelled.
 //!
-//! [`queue`] has the threads of one CPU, [`placement`] finds CPUs for threads, [`balance`] evens out the CPUs' queues;
-//! this file has what the engine calls.
+//! [`queue`] has the threads of one CPU, [`placement`] finds CPUs for threads, and [`balance`] evens out the CPUs' queues; this file has
+//! the hooks that the engine calls.
 
 mod balance;
 mod placement;
@@ -19,33 +19,32 @@ const SHORTEST_RUN: u64 = 50_000;
 ///
 /// It is modelled on what the kernel's documentation says (`sched-eevdf`, `sched-design-CFS`, `sched-nice-design`,
 /// `sched-domains`) and on the default values of its tunables; it copies no code and no text.
-/// - **On one CPU**, virtual time is CPU time divided by weight. Of the threads that are owed CPU time, the one with the
-///   earliest virtual deadline goes next. A deadline is a slice away: [`Costs::slice`](crate::Costs::slice), or what
-///   the thread asks for. A thread that sleeps keeps the time that it is owed, up to two slices or a tick, whichever is
-///   more. If it has had too much time, it pays that off while it sleeps and others run. A new thread starts in the middle
-///   of a slice. A thread that yields gives up the rest of its slice.
-/// - **A woken thread** goes to its previous CPU if that is idle; otherwise to an idle CPU under the same last-level
-///   cache, one of an idle core if there is one; otherwise to one of the node, likewise; otherwise it waits at its
-///   previous CPU, however idle the rest of the machine may be. There it interrupts the running thread if it is owed time
-///   and has the earlier deadline. ([`waking_within_cache`](Self::waking_within_cache) leaves the node out.)
-/// - **The idle class** has a weight of 3. Its threads interrupt no other thread, and any other thread interrupts them at
-///   once. A CPU that has only such threads counts as idle for a woken thread of another class, after CPUs that really are
-///   idle.
-/// - **A new thread**, and one that replaces its program, goes to the node with the fewest runnable threads per CPU,
-///   then by the same rule to a last-level cache, a core and a CPU there.
-/// - **A CPU that runs out of threads** takes one that waits elsewhere: in its last-level cache, then its node, then the
-///   machine. The search costs it a transfer of a line for each CPU there, and it does not search where that takes longer
-///   than it is idle on average.
-/// - **At ticks**, every 4 ms, a CPU evens out a domain at an interval of as many milliseconds as the domain has CPUs,
-///   idle CPUs included while a thread waits anywhere; busy ones 16 times more rarely. It takes waiting threads if it has
-///   spare capacity and their group has none, or if the load there exceeds its own by more than 17 % within a last-level
-///   cache and 25 % beyond. A thread that ran within the last 0.5 ms stays, unless earlier tries have failed.
+/// - **On one CPU**, virtual time is CPU time divided by weight. Of the threads that are owed CPU time, the one with the earliest virtual
+///   deadline goes next. A deadline is one slice away: [`Costs::slice`](crate::Costs::slice), or the slice that the thread asks for. A
+///   thread that sleeps keeps the time that it is owed, up to two slices or a tick, whichever is more. If it has had too much time, it pays
+///   the excess off while it sleeps and other threads run. A new thread starts in the middle of a slice. A thread that yields gives up the
+///   rest of its slice.
+/// - **A woken thread** goes to its previous CPU if that is idle; otherwise to an idle CPU under the same last-level cache, preferably of
+///   an idle core; otherwise to an idle CPU of the node, with the same preference; otherwise it waits at its previous CPU, however idle the
+///   rest of the machine may be. There it interrupts the running thread if it is owed time and has the earlier deadline.
+///   ([`waking_within_cache`](Self::waking_within_cache) leaves the node out.)
+/// - **The idle class** has a weight of 3. Its threads interrupt no other thread, and any other thread interrupts them at once. For a woken
+///   thread of another class, a CPU that has only such threads counts as idle, but CPUs that really are idle come first.
+/// - **A new thread**, and a thread that replaces its program, goes to the node with the fewest runnable threads per CPU, then by the same
+///   rule to a last-level cache, a core and a CPU in it.
+/// - **A CPU that runs out of threads** takes a thread that waits elsewhere: in its last-level cache, then its node, then the machine. The
+///   search costs a transfer of a line for each CPU of the domain, and the CPU does not search a domain if that takes longer than it is
+///   idle on average.
+/// - **At ticks**, every 4 ms, a CPU evens out a domain at an interval of as many milliseconds as the domain has CPUs, idle CPUs included
+///   while a thread waits anywhere; a busy CPU does so 16 times more rarely. It takes waiting threads if it has spare capacity and their
+///   group has none, or if the load of their group exceeds its own by more than 17 % within a last-level cache and 25 % beyond. A thread
+///   that ran within the last 0.5 ms stays, unless earlier tries have failed.
 ///
 /// So, as on a real machine, a CPU may be idle for some milliseconds while a thread that could run on it waits.
 ///
-/// What the kernel has and this does not: averages of load over time, drawing a woken thread to its waker, moving a thread
-/// that is on a CPU, preferring fast cores, groups with weights, real-time and deadline classes, NUMA balancing. A slice
-/// ends to the nanosecond, as with `HRTICK`. Ticks cost nothing but what balancing costs.
+/// The kernel has these features, which this scheduler lacks: averages of load over time, drawing a woken thread to its waker, moving a
+/// thread that is on a CPU, preferring fast cores, groups with weights, real-time and deadline classes, NUMA balancing. A slice ends to the
+/// nanosecond, as with `HRTICK`. Ticks cost nothing except for balancing.
 #[derive(Debug, Default)]
 pub struct Fair {
     /// By slot.
@@ -55,9 +54,9 @@ pub struct Fair {
     balances: Vec<CpuBalance>,
     /// How many CPUs have threads waiting for them.
     crowded: usize,
-    /// A woken thread searches for an idle CPU under its last-level cache alone.
+    /// Whether a woken thread searches for an idle CPU only under its last-level cache.
     wakes_within_cache: bool,
-    /// There has been a thread of the idle class so far.
+    /// Whether there has been a thread of the idle class so far.
     knows_idle_class: bool,
 }
 
@@ -67,9 +66,9 @@ impl Fair {
         Fair::default()
     }
 
-    /// Makes a woken thread search for an idle CPU under its last-level cache alone, and not in the rest of its node.
-    /// Linux does the same (`select_idle_sibling`), but has other means besides that this scheduler does not have. On a
-    /// machine with several caches per node, this decides how soon threads leave a crowded cache.
+    /// Makes a woken thread search for an idle CPU only under its last-level cache, and not in the rest of its node. Linux does the same
+    /// (`select_idle_sibling`), but has other means besides, which this scheduler lacks. On a machine with several caches per node, this
+    /// decides how soon threads leave a crowded cache.
     #[must_use]
     pub fn waking_within_cache(mut self, within: bool) -> Self {
         self.wakes_within_cache = within;
@@ -128,7 +127,7 @@ impl Fair {
         let mut lag = self.entities[slot].lag;
         let left_at = self.entities[slot].left_at.take();
         if lag < 0 {
-            // It has paid off as much as the virtual time of the queue that it left has advanced since.
+            // The thread has paid off as much as the virtual time of the queue that it left has advanced since.
             let home = &self.queues[self.entities[slot].cpu];
             let paid = left_at.map_or(i64::MAX, |then| {
                 home.virtual_time(&self.entities).saturating_sub(then) as i64
@@ -141,7 +140,7 @@ impl Fair {
         let most = entity.as_virtual((2 * entity.slice).max(crate::running::TICK)) as i64;
         lag = lag.clamp(-most, most);
         if load > 0 {
-            // Its arrival moves the queue's virtual time; adding this much keeps its lag the same afterwards.
+            // The thread's arrival moves the queue's virtual time; adding this much keeps its lag the same afterwards.
             let moved = i128::from(lag) * i128::from(load + entity.weight) / i128::from(load);
             lag = i64::try_from(moved).unwrap_or(lag);
         }
@@ -252,7 +251,7 @@ impl Scheduler for Fair {
         if self.queues[cpu].no_thread_waits() {
             return false;
         }
-        // It gives up the rest of its slice.
+        // The thread gives up the rest of its slice.
         let entity = &mut self.entities[thread.slot];
         entity.virtual_time = entity.virtual_time.max(entity.deadline);
         entity.set_deadline();
@@ -284,7 +283,7 @@ impl Scheduler for Fair {
             self.remove(slot);
         }
         let entity = &mut self.entities[slot];
-        // What it is owed is CPU time; for a heavier thread that is less virtual time.
+        // The thread is owed CPU time; for a heavier thread the same CPU time is less virtual time.
         entity.lag =
             (i128::from(entity.lag) * i128::from(entity.weight) / i128::from(weight)) as i64;
         (entity.weight, entity.slice) = (weight, slice);

@@ -1,12 +1,12 @@
 //! Where threads go in [`Fair`].
 //!
-//! - **A woken thread** goes to its previous CPU if that is idle; otherwise to an idle CPU that shares its last-level cache, one
-//!   of an idle core if there is one; otherwise to one of its node, likewise; otherwise to one under that cache that has only
-//!   threads of the idle class, unless the woken thread is of that class itself; otherwise it waits at its previous CPU, however
-//!   idle the rest of the machine may be: that is left to balancing. The search starts behind the previous CPU.
-//! - **A new thread**, and one that replaces its program, goes where the load is lowest: to the node with the fewest
-//!   runnable threads per CPU, then by the same rule to a last-level cache, a core and a CPU there. Among equals, its
-//!   creator's comes first, then the lower number.
+//! - **A woken thread** goes to its previous CPU if that is idle; otherwise to an idle CPU that shares its last-level cache, preferably of
+//!   an idle core; otherwise to an idle CPU of its node, with the same preference; otherwise to a CPU under that cache that has only
+//!   threads of the idle class, unless the woken thread is of that class itself; otherwise it waits at its previous CPU, however idle the
+//!   rest of the machine may be: the rest is left to balancing. The search starts with the CPU after the previous one.
+//! - **A new thread**, and a thread that replaces its program, goes where the load is lowest: to the node with the fewest runnable threads
+//!   per CPU, then by the same rule to a last-level cache, a core and a CPU in it. Among equals, its creator's comes first, then the one
+//!   with the lower number.
 
 use nearq_topology::CpuSet;
 
@@ -27,7 +27,7 @@ impl Fair {
             .or_else(|| near(kernel.node_cpus(previous)).filter(|_| !self.wakes_within_cache))
             .or_else(|| self.as_good_as_idle(kernel, thread, previous))
             .or(usable.then_some(previous))
-            // It may not go back: it goes anywhere, an idle CPU first.
+            // The thread may not go back to its CPU: it goes to any CPU, preferably an idle one.
             .or_else(|| near(allowed))
             .or_else(|| behind(allowed, previous))
             .expect("a thread may run somewhere")
@@ -54,7 +54,7 @@ impl Fair {
             })
     }
 
-    /// The CPU for a thread that is new, or as good as new.
+    /// The CPU for a thread that is new or counts as new.
     pub(super) fn idlest(&self, kernel: &Kernel<'_>, thread: Thread) -> usize {
         let (allowed, here) = (kernel.allowed(thread), kernel.previous_cpu(thread));
         let topology = kernel.topology();
@@ -62,7 +62,7 @@ impl Fair {
         let nodes = topology.nodes().iter().map(|node| &node.cpus);
         let node = self.least(nodes.enumerate(), allowed, hardware.node(here));
         let llcs = topology.llcs().iter().map(|llc| &llc.cpus).enumerate();
-        // A CPU of unknown node counts as one of the first, and is in no node's set: then all caches are searched.
+        // A CPU whose node is unknown counts as a CPU of the first node, but is in no node's set: then all caches are searched.
         let llcs = llcs.filter(|(_, cpus)| {
             node.is_none_or(|node| cpus.first().is_some_and(|cpu| hardware.node(cpu) == node))
         });
@@ -109,7 +109,7 @@ fn behind(cpus: &CpuSet, previous: usize) -> Option<usize> {
     cpus.iter().find(|cpu| *cpu > previous).or_else(|| cpus.first())
 }
 
-/// An idle CPU of a group that is allowed: one of an idle core if there is one; one after `from` if there is one.
+/// An allowed idle CPU of a group: preferably of an idle core, and preferably after `from`.
 fn idle_in(kernel: &Kernel<'_>, group: &CpuSet, allowed: &CpuSet, from: usize) -> Option<usize> {
     let words = kernel.idle().as_words().iter().zip(group.as_words()).zip(allowed.as_words());
     let mut best: Option<(bool, bool, usize)> = None;

@@ -1,8 +1,8 @@
-//! The threads of one CPU in [`Fair`](super::Fair): their virtual times, and which one's turn it is.
+//! The threads of one CPU in [`Fair`](super::Fair): their virtual times, and which of them is next.
 //!
-//! Virtual time is CPU time divided by weight. The queue's own virtual time is the average of its threads', weighted;
-//! a thread that is behind it is owed CPU time (its lag is positive) and eligible. Of the eligible threads, the one
-//! with the earliest virtual deadline goes next.
+//! Virtual time is CPU time divided by weight. The queue's own virtual time is the weighted average of its threads' virtual times; a thread
+//! that is behind it is owed CPU time (its lag is positive) and is eligible. Of the eligible threads, the one with the earliest virtual
+//! deadline goes next.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Entity {
     pub(super) deadline: u64,
     /// How far it was behind its queue when it left it.
     pub(super) lag: i64,
-    /// The queue's virtual time at that moment, if others stayed in it.
+    /// The queue's virtual time at that moment, if other threads stayed in it.
     pub(super) left_at: Option<u64>,
     /// The CPU in whose queue it is or was last.
     pub(super) cpu: usize,
@@ -55,10 +55,10 @@ impl Entity {
 /// The threads of one CPU.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Those that wait, by virtual deadline.
+    /// The waiting threads, by virtual deadline.
     pub(super) waiting: BTreeMap<(u64, u64), usize>,
     added: u64,
-    /// The weights of those that wait, and their virtual times by weight.
+    /// The sum of the weights of the waiting threads, and the sum of their virtual times by weight.
     weight: u64,
     weighted: u128,
     /// The virtual time while the queue is empty.
@@ -100,7 +100,7 @@ impl Queue {
         if weight == 0 { self.rest } else { (weighted / u128::from(weight)) as u64 }
     }
 
-    /// Whether there are threads, and all of them are of the idle class: the CPU is as good as idle for any other.
+    /// Whether there are threads, and all of them are of the idle class: the CPU counts as idle for a thread of any other class.
     pub(super) fn is_as_good_as_idle(&self, entities: &[Entity]) -> bool {
         // No other weight is as low.
         self.weight == IDLE_WEIGHT * self.waiting.len() as u64
@@ -112,7 +112,7 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// Adds a thread that waits, as its virtual time and deadline say.
+    /// Adds a thread that waits, by its virtual time and deadline.
     pub(super) fn add(&mut self, slot: usize, entity: &mut Entity) {
         self.added += 1;
         let key = (entity.deadline, self.added);
@@ -132,7 +132,7 @@ impl Queue {
         self.weighted -= u128::from(entity.weight) * u128::from(entity.virtual_time);
     }
 
-    /// The thread that goes next: the earliest deadline among those that the queue's virtual time has reached.
+    /// The thread that goes next: the one with the earliest deadline among the threads that the queue's virtual time has reached.
     pub(super) fn first(&self, entities: &[Entity]) -> Option<usize> {
         let now = self.virtual_time(entities);
         let mut waiting = self.waiting.values().copied();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_eligible_thread_with_the_earliest_deadline_runs_next() {
-        // The third has the earliest deadline by its weight, but is far ahead.
+        // The third thread has the earliest deadline because of its weight, but its virtual time is far ahead.
         let mut entities = [entity(1024, 100), entity(1024, 0), entity(4096, 700), entity(512, 0)];
         let mut queue = Queue::default();
         for (slot, entity) in entities.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What the tests of the simulated machine have in common: machines by description, threads on given CPUs, and times.
+//! Common code of the tests of the simulated machine: machines by description, threads on given CPUs, and times.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(crate) fn cpus(list: &str) -> CpuSet {
     list.parse().expect("a CPU list")
 }
 
-/// Takes the caller to a CPU.
+/// Moves the caller to a CPU.
 pub(crate) fn go_to(cpu: usize) {
     Sim::set_affinity(Sim::current_thread(), &CpuSet::single(cpu)).expect("it exists");
 }

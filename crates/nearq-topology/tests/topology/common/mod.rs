@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::ProptestConfig;
 
-/// How many cases of a property are tried: `usual`, or `long` if the environment has the variable `NEARQ_LONG`.
+/// How many cases of a property are tested: `usual`, or `long` if the environment has the variable `NEARQ_LONG`.
 pub(crate) fn cases(usual: u32, long: u32) -> ProptestConfig {
     ProptestConfig::with_cases(if std::env::var_os("NEARQ_LONG").is_some() { long } else { usual })
 }
@@ -41,7 +41,7 @@ impl Folder {
         self
     }
 
-    /// A machine of 2 packages that are nodes, of 2 cores of 2 CPUs; siblings are numbered 4 apart.
+    /// A machine of 2 packages, each of them a node of 2 cores of 2 CPUs; the numbers of siblings differ by 4.
     pub(crate) fn machine(name: &str) -> Self {
         let folder = Self::new(name);
         let cpu_root = "sys/devices/system/cpu";
