@@ -169,12 +169,15 @@ impl<P: Platform> Watcher<P> {
     }
 
     fn count_load(&mut self, worker: &Worker<P>, used: u64) {
-        // Read once: the entry may pass to another pool meanwhile.
         let pool = worker.pool().id;
         let index = pool.0 as usize;
         self.loads.resize(self.loads.len().max(index + 1), Load::default());
         let load = &mut self.loads[index];
         if load.used == 0 && used != 0 {
+            if worker.pool().id != pool {
+                // The entry has passed to another pool meanwhile. It is unknown which of the two used the time.
+                return;
+            }
             self.busy.push(pool);
         }
         load.used += used;
