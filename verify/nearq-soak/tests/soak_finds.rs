@@ -64,7 +64,11 @@ fn two_executions_at_once() {
     // A thread that waits for the item sees that it counts as ended before it has.
     is_found(
         "double-run",
-        &["two executions of it run at once", "has not ended what was on its way then"],
+        &[
+            "two executions of it run at once",
+            "has not ended what was on its way then",
+            "it is not idle (busy: false",
+        ],
     );
 }
 
