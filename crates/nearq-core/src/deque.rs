@@ -13,7 +13,6 @@
 //! | `request` | what a thief asks of the owner; a hint | anyone |
 //! | `slots` | the jobs by position, from 0 | the owner |
 //! | `group` | what the jobs belong to: the address of a queue; null while the deque is not in use | the owner |
-//! | `epoch` | the process in which the deque is in use | the owner |
 //!
 //! Positions below `tail` have been stolen, `tail..split` are public, `split..head` are private. A deque whose jobs have all been stolen
 //! has `tail` equal to `head`: the owner waits for the newest job, and pops the others later.
@@ -81,7 +80,6 @@ pub(crate) struct Deque<P: Platform> {
     word: Padded<P::AtomicU64>,
     request: Padded<P::AtomicU32>,
     group: P::AtomicPtr<()>,
-    epoch: P::AtomicU64,
     slots: Box<[P::AtomicPtr<Job<P>>; CAPACITY]>,
 }
 
@@ -135,9 +133,15 @@ impl Word {
         Word::new(split, self.tail().min(split), self.epoch() + 1)
     }
 
-    /// With `split` raised to that.
-    fn raised(self, split: u32) -> Self {
-        Word::new(split, self.tail(), self.epoch())
+    /// With nothing claimed.
+    fn confirmed(self) -> Self {
+        Word::new(self.split(), self.tail(), self.epoch())
+    }
+
+    /// With the older half of the private jobs public, if there are `head` jobs; nothing is claimed.
+    fn shared(self, head: u32) -> Self {
+        let more = (head - self.split()).div_ceil(2);
+        Word::new(self.split() + more, self.tail(), self.epoch())
     }
 }
 
@@ -152,7 +156,6 @@ impl<P: Platform> Deque<P> {
             word: Padded(P::AtomicU64::new(0)),
             request: Padded(P::AtomicU32::new(Request::None as u32)),
             group: P::AtomicPtr::new(core::ptr::null_mut()),
-            epoch: P::AtomicU64::new(0),
             slots,
         }
     }
@@ -169,7 +172,6 @@ impl<P: Platform> Deque<P> {
     /// owner, while it is empty.
     pub(crate) fn begin(&self, group: *const ()) {
         debug_assert!(self.is_empty());
-        self.epoch.store(P::fork_epoch(), Ordering::Relaxed);
         self.request.store(Request::None as u32, Ordering::Relaxed);
         // Before the change of `word`, which releases it: a thief reads it after the word.
         self.group.store(group.cast_mut(), Ordering::Relaxed);
@@ -185,11 +187,6 @@ impl<P: Platform> Deque<P> {
     pub(crate) fn end(&self) {
         debug_assert!(self.is_empty());
         self.group.store(core::ptr::null_mut(), Ordering::Relaxed);
-    }
-
-    /// Whether the owner is in the process in which it began. If not, the caller is the copy of the owner in the child of a fork.
-    pub(crate) fn is_here(&self) -> bool {
-        self.epoch.load(Ordering::Relaxed) == P::fork_epoch()
     }
 
     /// What its jobs belong to; null if it is not in use.
@@ -235,7 +232,7 @@ impl<P: Platform> Deque<P> {
                 // A claim that came too late for a pop.
                 word.lowered(head)
             } else {
-                word.raised(word.split() + (head - word.split()).div_ceil(2))
+                word.shared(head)
             };
             if self.change(word, shared) {
                 break;
@@ -338,8 +335,7 @@ impl<P: Platform> Deque<P> {
         if head <= word.split() {
             return;
         }
-        let split = word.split() + (head - word.split()).div_ceil(2);
-        let claimed = Word(word.raised(split).0 | CLAIMED);
+        let claimed = Word(word.shared(head).0 | CLAIMED);
         if self.change(word, claimed) {
             self.confirm(claimed);
         }
@@ -353,7 +349,7 @@ impl<P: Platform> Deque<P> {
         }
         let head = self.head.load(Ordering::Acquire);
         let confirmed = if head >= word.split() {
-            word.raised(word.split())
+            word.confirmed()
         } else {
             word.lowered(head.max(word.tail()))
         };

@@ -5,9 +5,9 @@
 //!
 //! # Who steals
 //! Thieves are items of the same queue (`queue/thieves`). One is called at the first fork of an item, if none searches. A thief that finds
-//! a job calls the next one if it sees another job; otherwise it leaves the request to call one with every deque. A thief searches the deques of its own pool first, and then those of sibling pools, nearest first, if the
-//! queue helps. It takes jobs of its own queue only. A deque whose jobs are all private is asked to make some public; if the owner does not
-//! answer within [`PATIENCE`], the thief does it.
+//! a job calls the next one if it sees another job; otherwise it leaves the request to call one with every deque. A thief searches the
+//! deques of its own pool first, and then those of sibling pools, nearest first, if the queue helps. It takes jobs of its own queue only.
+//! A deque whose jobs are all private is asked to make some public; if the owner does not answer within [`PATIENCE`], the thief does it.
 //!
 //! A thief that finds nothing for [`SEARCH`] leaves. If no other one searches, it first leaves the request to call a thief with every
 //! deque, and checks them once more.
@@ -18,7 +18,7 @@
 //! might wait for a lock that the caller has. After [`SEARCH`] it sleeps, and another worker takes its place.
 //!
 //! # In the child of a fork
-//! The deque of the thread that forked stays as it is, and no thread of the child finds it (`LazyDeque`). Jobs that a thread of the parent
+//! The thread that forked is no worker there: it has no context. Its deque stays as it is, and no thread of the child finds it (`LazyDeque`). Jobs that a thread of the parent
 //! has are lost: their closures were moved. A join that waits for one panics.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -29,7 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use nearq_platform::{Instant, Platform, PlatformCell};
 
 use crate::base::ids::QueueKind;
-use crate::base::outcome::{Panic, contain};
+use crate::base::outcome::contain;
 use crate::deque::job::Job;
 use crate::deque::{Deque, Popped, Request, Steal};
 use crate::limit::pool_workqueue::PoolWorkqueue;
@@ -46,13 +46,16 @@ const PATIENCE: Duration = Duration::from_micros(5);
 /// How many pauses a search makes between two rounds.
 const PAUSES: u32 = 16;
 
+/// What a closure has returned, or its panic.
+type Outcome<R> = std::thread::Result<R>;
+
 /// A closure that is offered to other workers, and its result.
 #[repr(C)]
 struct Offered<P: Platform, F, R> {
     job: Job<P>,
     closure: P::Cell<ManuallyDrop<F>>,
     /// Written by the thief before the job is done.
-    result: P::Cell<MaybeUninit<Result<R, Panic>>>,
+    result: P::Cell<MaybeUninit<Outcome<R>>>,
 }
 
 impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
@@ -75,28 +78,29 @@ impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
         self.closure.with_mut(|closure| unsafe { ManuallyDrop::take(&mut *closure) })
     }
 
-    /// Runs the job, for a thread that has stolen it.
-    unsafe fn run(job: NonNull<Job<P>>) {
+    /// Runs the job, for a thread that has stolen it; see `Job::run`.
+    unsafe fn run(job: NonNull<Job<P>>) -> bool {
         // SAFETY: the function belongs to jobs of this type, whose first field is the job; the owner waits.
         let this = unsafe { job.cast::<Self>().as_ref() };
         // SAFETY: the caller has stolen the job.
         let closure = unsafe { this.take() };
         let epoch = P::fork_epoch();
-        let result = catch_unwind(AssertUnwindSafe(closure)).map_err(Panic::new);
+        let result = catch_unwind(AssertUnwindSafe(closure));
         if P::fork_epoch() != epoch {
             // In the child of a fork that the closure made, the owner's stack may be another thread's by now.
             contain(|| drop(result));
-            return;
+            return false;
         }
         // SAFETY: the owner reads it when the job is done.
         this.result.with_mut(|place| unsafe { (*place).write(result) });
+        true
     }
 
     /// What the thief has stored.
     ///
     /// # Safety
     /// A thief had the job, and it is done. Called once.
-    unsafe fn stolen_result(&self) -> Result<R, Panic> {
+    unsafe fn stolen_result(&self) -> Outcome<R> {
         // SAFETY: as the caller promises.
         self.result.with_mut(|place| unsafe { (*place).assume_init_read() })
     }
@@ -156,23 +160,10 @@ fn in_turn<A: FnOnce() -> RA, B: FnOnce() -> RB, RA, RB>(a: A, b: B) -> (RA, RB)
     then(catch_unwind(AssertUnwindSafe(a)), b)
 }
 
-/// Runs the second closure, after the first.
+/// Runs the second closure, after the first, whatever became of that.
 #[inline(always)]
-fn then<B: FnOnce() -> RB, RA, RB>(ra: std::thread::Result<RA>, b: B) -> (RA, RB) {
-    match ra {
-        Ok(ra) => match catch_unwind(AssertUnwindSafe(b)) {
-            Ok(rb) => (ra, rb),
-            Err(payload) => both(Ok(ra), Err(Panic::new(payload))),
-        },
-        Err(payload) => after_panic(payload, b),
-    }
-}
-
-/// The first closure has panicked, and the second has not begun.
-#[cold]
-fn after_panic<B: FnOnce() -> RB, RB>(payload: Box<dyn core::any::Any + Send>, b: B) -> ! {
-    contain(|| drop(b()));
-    resume_unwind(payload)
+fn then<B: FnOnce() -> RB, RA, RB>(ra: Outcome<RA>, b: B) -> (RA, RB) {
+    both(ra, catch_unwind(AssertUnwindSafe(b)))
 }
 
 #[inline]
@@ -201,26 +192,26 @@ where
         Popped::Stolen => {
             wait(deque, &offered.job);
             // SAFETY: it is done.
-            both(ra.map_err(Panic::new), unsafe { offered.stolen_result() })
+            both(ra, unsafe { offered.stolen_result() })
         }
     }
 }
 
 /// The results of both, or the first panic.
-#[cold]
-fn both<RA, RB>(ra: Result<RA, Panic>, rb: Result<RB, Panic>) -> (RA, RB) {
+#[inline(always)]
+fn both<RA, RB>(ra: Outcome<RA>, rb: Outcome<RB>) -> (RA, RB) {
     match (ra, rb) {
         (Ok(ra), Ok(rb)) => (ra, rb),
-        (Err(panic), rb) => {
-            // Not while the thread unwinds: a drop that panics would end the process.
-            contain(|| drop(rb));
-            resume_unwind(panic.into_payload())
-        }
-        (Ok(ra), Err(panic)) => {
-            contain(|| drop(ra));
-            resume_unwind(panic.into_payload())
-        }
+        (Err(payload), rb) => unwind(payload, rb),
+        (Ok(ra), Err(payload)) => unwind(payload, ra),
     }
+}
+
+/// Unwinds, after it has dropped what the other closure left. Not while the thread unwinds: a drop that panics would end the process.
+#[cold]
+fn unwind(payload: Box<dyn core::any::Any + Send>, other: impl Sized) -> ! {
+    contain(|| drop(other));
+    resume_unwind(payload)
 }
 
 /// Does what a thief has asked for. By the owner, which has offered a job just now.
@@ -228,19 +219,21 @@ fn both<RA, RB>(ra: Result<RA, Panic>, rb: Result<RB, Panic>) -> (RA, RB) {
 #[inline(never)]
 fn answer<P: Platform>(deque: &Deque<P>) {
     let request = deque.take_request();
-    // In the child of a fork no thread finds the deque.
-    if !deque.is_here() {
-        return;
-    }
-    deque.share();
-    if request == Request::Call {
-        // SAFETY: the deque is in use for the queue of the item that the caller runs, which keeps the queue.
-        let queue = unsafe { &*deque.group().cast::<Queue<P>>() };
-        // A subscriber to what is queued is foreign code. Its panic must not unwind the frame whose job has been offered.
-        contain(|| {
-            with_current::<P, _>(|context| queue.thieves(context.pool, steal_for).call(queue));
-        });
-    }
+    // None in the child of a fork, where no thread finds the deque, and the queue may be gone.
+    with_current::<P, _>(|context| {
+        deque.share();
+        if request == Request::Call {
+            let queue = queue_of(deque);
+            // A subscriber to what is queued is foreign code. Its panic must not unwind the frame whose job has been offered.
+            contain(|| queue.thieves(context.pool, steal_for).call(queue));
+        }
+    });
+}
+
+/// The queue for which a deque is in use. By the owner of the deque, which runs an item of the queue, in the process in which it began.
+fn queue_of<P: Platform>(deque: &Deque<P>) -> &Queue<P> {
+    // SAFETY: set to the address of a queue by `InUse::begin`; the caller's item keeps the queue.
+    unsafe { &*deque.group().cast() }
 }
 
 /// A worker's deque while it is in use.
@@ -267,13 +260,11 @@ impl<P: Platform> InUse<P> {
 
 impl<P: Platform> Drop for InUse<P> {
     fn drop(&mut self) {
+        // None in the child of a fork, where the pool counts other workers.
         with_current::<P, _>(|context| {
             context.deque.set(core::ptr::null());
-            // In the child of a fork the pool counts other workers.
-            if self.deque().is_here() {
-                self.deque().end();
-                context.pool.change_forking(false);
-            }
+            self.deque().end();
+            context.pool.change_forking(false);
         });
     }
 }
@@ -292,8 +283,8 @@ fn wait<P: Platform>(deque: &Deque<P>, job: &Job<P>) {
     let mut since = P::now();
     let mut asked = None;
     while !job.is_done() {
-        if !deque.is_here() {
-            // There are no thieves here.
+        if with_current::<P, _>(|_| ()).is_none() {
+            // In the child of a fork: there are no thieves here.
             core::mem::forget(abort);
             panic!(
                 "the process forked inside `join`, and a thread of the parent runs the other closure"
@@ -317,8 +308,7 @@ fn wait<P: Platform>(deque: &Deque<P>, job: &Job<P>) {
 /// Calls a thief if there are jobs and none searches. By the owner of a deque that is in use.
 fn call_for_more<P: Platform>(deque: &Deque<P>) {
     with_current::<P, _>(|context| {
-        // SAFETY: the deque is in use for the queue of the item that the caller runs, which keeps the queue.
-        let queue = unsafe { &*deque.group().cast::<Queue<P>>() };
+        let queue = queue_of(deque);
         if victims(context, queue, deque).any(Deque::has_jobs) {
             queue.thieves(context.pool, steal_for).call(queue);
         }
@@ -418,8 +408,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
             // The first fork of the job calls another thief, if none searches.
             self.deque.request(Request::Call);
             // SAFETY: stolen just now.
-            unsafe { Job::run_stolen(job, self.context.worker.index) };
-            if !self.deque.is_here() {
+            if !unsafe { Job::run_stolen(job, self.context.worker.index) } {
                 return;
             }
             self.thieves.begin_search();

@@ -28,29 +28,27 @@ const THIEF_SHIFT: u32 = 2;
 #[repr(C)]
 pub(crate) struct Job<P: Platform> {
     state: P::AtomicU32,
-    /// Runs it and stores the result, without unwinding.
-    run: unsafe fn(NonNull<Job<P>>),
+    /// Runs it and stores the result, without unwinding. False in the child of a fork that the job made: then nothing was stored, because
+    /// the owner and its stack may not exist there.
+    run: unsafe fn(NonNull<Job<P>>) -> bool,
 }
 
 impl<P: Platform> Job<P> {
-    pub(crate) fn new(run: unsafe fn(NonNull<Job<P>>)) -> Self {
+    pub(crate) fn new(run: unsafe fn(NonNull<Job<P>>) -> bool) -> Self {
         Job { state: P::AtomicU32::new(0), run }
     }
 
-    /// Runs a job that the caller, the thread with that number, has stolen.
+    /// Runs a job that the caller, the thread with that number, has stolen. False in the child of a fork that the job made.
     ///
     /// # Safety
     /// The caller has got it from `Deque::steal`, and has not run it yet.
-    pub(crate) unsafe fn run_stolen(job: NonNull<Self>, thief: u32) {
-        let epoch = P::fork_epoch();
+    pub(crate) unsafe fn run_stolen(job: NonNull<Self>, thief: u32) -> bool {
         // SAFETY: the owner waits for DONE, so the job exists.
         let this = unsafe { job.as_ref() };
         this.state.fetch_or((thief + 1) << THIEF_SHIFT, Ordering::Relaxed);
         // SAFETY: stolen by the caller, which runs it once.
-        unsafe { (this.run)(job) };
-        // In the child of a fork that the job made, the owner and its stack may not exist.
-        if P::fork_epoch() != epoch {
-            return;
+        if !unsafe { (this.run)(job) } {
+            return false;
         }
         let word = &raw const this.state;
         // SAFETY: as above; this is the last access.
@@ -59,6 +57,7 @@ impl<P: Platform> Job<P> {
             // The job may be gone: only the address is used.
             P::wake(word, 1);
         }
+        true
     }
 
     /// Whether the thread that stole it has run it. By the owner.

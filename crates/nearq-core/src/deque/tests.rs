@@ -34,9 +34,10 @@ impl<P: Platform> Counted<P> {
         core::ptr::from_ref(self).cast()
     }
 
-    unsafe fn run(job: NonNull<Job<P>>) {
+    unsafe fn run(job: NonNull<Job<P>>) -> bool {
         // SAFETY: the job is the first field of a `Counted`.
         unsafe { job.cast::<Self>().as_ref() }.count();
+        true
     }
 
     fn count(&self) {
@@ -271,7 +272,7 @@ fn a_thief_that_was_stopped_gets_no_job_of_another_kind() {
     scene.deque.begin(core::ptr::null());
     assert!(scene.deque.load(Ordering::Acquire).epoch() > before.epoch());
     scene.push(1);
-    assert!(!scene.deque.change(before, before.raised(1)));
+    assert!(!scene.deque.change(before, before.shared(1)));
     scene.end(1);
 }
 

@@ -6,8 +6,8 @@
 //!
 //! # The word
 //! `searching:16 | called:16`. A thief is *called* while it is queued and has not started, and *searching* while it runs and has no job.
-//! Of the pools that help each other, at most one is called at a time, and none while one searches: thieves come one after the other, as long as each finds something (as
-//! workers do, `pool/idle`).
+//! Of the pools that help each other, at most one is called at a time, and none while one searches: thieves come one after the other, as
+//! long as each finds something (as workers do, `pool/idle`).
 //!
 //! # No job is forgotten
 //! A thread that offers a job writes it, then reads the word (`call`). A thief that leaves changes the word, then reads the deques. Between
