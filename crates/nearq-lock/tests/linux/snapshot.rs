@@ -23,6 +23,9 @@ fn snapshots_of_contended_mutexes_are_consistent() {
     settings.set_for_process();
     let mutexes: Arc<[Mutex<u64>]> = (0..MUTEXES).map(|_| Mutex::new(0)).collect();
     let stop = Arc::new(Word::new(0));
+    let deadline = Linux::now() + Duration::from_mins(5);
+    // The threads begin with this mutex: one of them waits for it, and so the process has slots when it is released.
+    let held = mutexes[0].lock();
     let threads: Vec<_> = (0..THREADS)
         .map(|index| {
             let (mutexes, stop) = (Arc::clone(&mutexes), Arc::clone(&stop));
@@ -46,9 +49,13 @@ fn snapshots_of_contended_mutexes_are_consistent() {
             (spawned.expect("a few threads can be created"), rounds)
         })
         .collect();
+    while Snapshot::of_process().slots == 0 {
+        assert!(Linux::now() < deadline, "no thread waits");
+        Linux::yield_now();
+    }
+    drop(held);
     let mut slotted = 0;
     let mut snapshots = 0;
-    let deadline = Linux::now() + Duration::from_mins(5);
     // Until some mutexes have queues by cache, which happens when two threads wait for one; Miri takes too long for that.
     while snapshots < SNAPSHOTS || slotted == 0 && !cfg!(miri) {
         assert!(
