@@ -10,12 +10,15 @@
 //! |---|---|---|
 //! | `head` | the number of jobs that the owner has pushed and not popped | the owner |
 //! | `word` | `split`, `tail`, `claimed`, an epoch | anyone, by compare-exchange |
-//! | `request` | what a thief asks of the owner; a hint | anyone |
+//! | `request` | what other threads ask of the owner ([`Requests`]); a hint | anyone |
+//! | `sleeper` | the bell to ring | anyone |
 //! | `slots` | the jobs by position, from 0 | the owner |
 //! | `group` | what the jobs belong to: the address of a queue; null while the deque is not in use | the owner |
+//! | `running` | the scope of the stolen job that the owner runs; null if it runs none, or one of a `join` | the owner |
 //!
 //! Positions below `tail` have been stolen, `tail..split` are public, `split..head` are private. A deque whose jobs have all been stolen
-//! has `tail` equal to `head`: the owner waits for the newest job, and pops the others later.
+//! has `tail` equal to `head`: the owner waits for the newest job, and pops the others later. The owner steals only while it has no job that
+//! could be stolen. So what a deque holds while its owner runs a stolen job, that job has pushed.
 //!
 //! # How private jobs become public
 //! * The owner moves `split` up when it sees a request at a push (`share`).
@@ -38,18 +41,21 @@
 //! | slots | Relaxed | as above: a slot that was read is used only if `word` has not changed since |
 //!
 //! # The epoch
-//! It grows whenever `split` moves down. `tail` and `split` move up otherwise, so a word never comes back, and an exchange that succeeds
-//! shows that nothing has happened in between. (39 bits: at ten million moves a second, a thread would have to be stopped between its load
+//! It grows whenever `split` moves down, and when the owner begins or ends to run a stolen job. `tail` and `split` move up otherwise, so a
+//! word never comes back, and an exchange that succeeds shows that nothing has happened in between. (39 bits: at ten million moves a second, a thread would have to be stopped between its load
 //! and its exchange for 15 hours, to the very move.)
 
 use core::ptr::NonNull;
+use std::sync::Arc;
 
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::pad::Padded;
 
+pub(crate) mod bell;
 pub(crate) mod job;
 
+use bell::Bell;
 use job::Job;
 
 /// How many jobs a deque holds. A job that does not fit is not offered to other threads.
@@ -62,16 +68,29 @@ const CLAIMED: u64 = 1 << 39;
 const EPOCH: u64 = CLAIMED - 1;
 const ONE_STOLEN: u64 = 1 << TAIL_SHIFT;
 
-/// What thieves ask of the owner.
+/// A bit of a slot: the job is on the heap.
+const ON_HEAP: usize = 1;
+
+fn untagged<P: Platform>(slot: *mut Job<P>) -> *mut Job<P> {
+    const { assert!(align_of::<Job<P>>() > ON_HEAP) };
+    slot.map_addr(|address| address & !ON_HEAP)
+}
+
+/// What other threads ask of the owner; it notices at its next push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Request {
-    /// Nothing.
-    None = 0,
+pub(crate) struct Requests(u32);
+
+impl Requests {
     /// To make jobs public: a thief is searching.
-    Share = 1,
+    pub(crate) const SHARE: Requests = Requests(1);
     /// To call a thief: none is searching.
-    Call = 2,
+    pub(crate) const CALL: Requests = Requests(2);
+    /// To make jobs public and ring the bell of a worker that waits for what the owner runs.
+    const RING: Requests = Requests(4);
+
+    pub(crate) fn contains(self, request: Requests) -> bool {
+        self.0 & request.0 != 0
+    }
 }
 
 /// See the head of the file.
@@ -79,7 +98,11 @@ pub(crate) struct Deque<P: Platform> {
     head: Padded<P::AtomicU32>,
     word: Padded<P::AtomicU64>,
     request: Padded<P::AtomicU32>,
+    sleeper: P::AtomicPtr<Bell<P>>,
     group: P::AtomicPtr<()>,
+    running: P::AtomicPtr<()>,
+    /// Wakes the owner. Shared with threads that may be there longer than the deque.
+    pub(crate) bell: Arc<Bell<P>>,
     slots: Box<[P::AtomicPtr<Job<P>>; CAPACITY]>,
 }
 
@@ -133,6 +156,11 @@ impl Word {
         Word::new(split, self.tail().min(split), self.epoch() + 1)
     }
 
+    /// The same at a later time.
+    fn renewed(self) -> Self {
+        Word(self.0 & !EPOCH | (self.epoch() + 1) & EPOCH)
+    }
+
     /// With nothing claimed.
     fn confirmed(self) -> Self {
         Word::new(self.split(), self.tail(), self.epoch())
@@ -154,8 +182,11 @@ impl<P: Platform> Deque<P> {
         Deque {
             head: Padded(P::AtomicU32::new(0)),
             word: Padded(P::AtomicU64::new(0)),
-            request: Padded(P::AtomicU32::new(Request::None as u32)),
+            request: Padded(P::AtomicU32::new(0)),
+            sleeper: P::AtomicPtr::new(core::ptr::null_mut()),
             group: P::AtomicPtr::new(core::ptr::null_mut()),
+            running: P::AtomicPtr::new(core::ptr::null_mut()),
+            bell: Arc::new(Bell::new()),
             slots,
         }
     }
@@ -172,7 +203,7 @@ impl<P: Platform> Deque<P> {
     /// owner, while it is empty.
     pub(crate) fn begin(&self, group: *const ()) {
         debug_assert!(self.is_empty());
-        self.request.store(Request::None as u32, Ordering::Relaxed);
+        self.request.store(0, Ordering::Relaxed);
         // Before the change of `word`, which releases it: a thief reads it after the word.
         self.group.store(group.cast_mut(), Ordering::Relaxed);
         loop {
@@ -194,7 +225,45 @@ impl<P: Platform> Deque<P> {
         self.group.load(Ordering::Relaxed)
     }
 
+    /// The scope of the stolen job that the owner runs.
+    pub(crate) fn running(&self) -> *const () {
+        self.running.load(Ordering::Relaxed)
+    }
+
     // ---- the owner ---------------------------------------------------------------------------------------
+
+    /// The owner begins to run a stolen job of that scope, or goes back to an earlier one: a thief that has read anything about the deque
+    /// before gets none of the jobs that come from now on. Returns the scope of the earlier one.
+    pub(crate) fn set_running(&self, scope: *const ()) -> *const () {
+        let before = self.running.load(Ordering::Relaxed);
+        // Before the change of `word`, which releases it.
+        self.running.store(scope.cast_mut(), Ordering::Relaxed);
+        loop {
+            let word = self.load(Ordering::Relaxed);
+            if self.change(word, word.renewed()) {
+                return before;
+            }
+        }
+    }
+
+    /// How many jobs have been pushed and not popped. By the owner.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> u32 {
+        self.head.load(Ordering::Relaxed)
+    }
+
+    /// The newest job, if there is one; and whether it is on the heap. It may have been stolen. By the owner.
+    pub(crate) fn newest(&self) -> Option<(NonNull<Job<P>>, bool)> {
+        let position = self.len().checked_sub(1)?;
+        let slot = self.slots[position as usize].load(Ordering::Relaxed);
+        NonNull::new(untagged(slot)).map(|job| (job, slot.addr() & ON_HEAP != 0))
+    }
+
+    /// As [`push`](Self::push), for a job on the heap.
+    #[inline]
+    pub(crate) fn push_heap(&self, job: *const Job<P>) -> bool {
+        self.push(job.map_addr(|address| address | ON_HEAP))
+    }
 
     /// Offers a job; false if there is no room for it. By the owner, which pops it before the job ends.
     #[inline(always)]
@@ -210,15 +279,22 @@ impl<P: Platform> Deque<P> {
     #[inline(always)]
     pub(crate) fn has_request(&self) -> bool {
         P::light_fence();
-        self.request.load(Ordering::Relaxed) != Request::None as u32
+        self.request.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the request, if there is still one.
-    pub(crate) fn take_request(&self) -> Request {
-        match self.request.swap(Request::None as u32, Ordering::AcqRel) {
-            1 => Request::Share,
-            2 => Request::Call,
-            _ => Request::None,
+    /// Takes the requests, if there are still some. The caller makes jobs public in any case.
+    pub(crate) fn take_requests(&self) -> Requests {
+        Requests(self.request.swap(0, Ordering::AcqRel))
+    }
+
+    /// Rings the bell that was left with `requests`, if one was. After the jobs have been made public.
+    pub(crate) fn ring_for(&self, requests: Requests) {
+        if requests.contains(Requests::RING) {
+            let sleeper = self.sleeper.swap(core::ptr::null_mut(), Ordering::AcqRel);
+            // SAFETY: null, or the bell of a worker of the same runtime, whose workers have theirs as long as the runtime exists.
+            if let Some(bell) = unsafe { sleeper.as_ref() } {
+                bell.ring();
+            }
         }
     }
 
@@ -273,7 +349,7 @@ impl<P: Platform> Deque<P> {
 
     /// Whether it has no jobs. By the owner.
     pub(crate) fn is_empty(&self) -> bool {
-        self.head.load(Ordering::Relaxed) == 0
+        self.len() == 0
     }
 
     // ---- thieves -----------------------------------------------------------------------------------------
@@ -284,19 +360,19 @@ impl<P: Platform> Deque<P> {
         self.head.load(Ordering::Acquire) > tail
     }
 
-    /// Asks the owner for something; it notices at its next push.
-    pub(crate) fn request(&self, request: Request) {
-        self.request.store(request as u32, Ordering::Release);
+    /// Asks the owner for something, besides what it has been asked for.
+    pub(crate) fn request(&self, request: Requests) {
+        self.request.fetch_or(request.0, Ordering::AcqRel);
     }
 
-    /// Asks the owner to make jobs public, unless it has been asked for something.
-    pub(crate) fn request_share(&self) {
-        let (none, share) = (Request::None as u32, Request::Share as u32);
-        if self.request.load(Ordering::Relaxed) == none {
-            // Not a store: a join that waits comes here too, and may do so while the last thief leaves its request to call one.
-            let _ =
-                self.request.compare_exchange(none, share, Ordering::Release, Ordering::Relaxed);
-        }
+    /// Asks the owner to ring that bell, of a worker of the same runtime, when it has more jobs. The last caller's is rung; others sleep
+    /// until what they wait for is done.
+    ///
+    /// As for a thief that leaves: the caller then calls the heavy fence and checks `has_jobs`.
+    pub(crate) fn request_ring(&self, bell: &Bell<P>) {
+        // Released by the change of `request`.
+        self.sleeper.store(core::ptr::from_ref(bell).cast_mut(), Ordering::Release);
+        self.request(Requests::RING);
     }
 
     /// Steals the oldest job, if it is public. `may` is called before the job is taken; if it returns false, nothing is taken. What `may`
@@ -317,7 +393,7 @@ impl<P: Platform> Deque<P> {
                 let more = self.head.load(Ordering::Acquire) > word.split();
                 return if more { Steal::Private } else { Steal::Empty };
             }
-            let job = self.slots[word.tail() as usize].load(Ordering::Relaxed);
+            let job = untagged(self.slots[word.tail() as usize].load(Ordering::Relaxed));
             if self.change(word, Word(word.0 + ONE_STOLEN)) {
                 // Not null: the position was public.
                 return NonNull::new(job).map_or(Steal::Empty, Steal::Job);

@@ -150,8 +150,8 @@ pub(crate) struct ItemVtable<P: Platform> {
     pub(crate) parts: Option<Parts<P>>,
     /// Ends an item that runs once and was not queued: its handle says that it is cancelled. Not called for other items.
     pub(crate) refuse: unsafe fn(NonNull<Item<P>>),
-    /// Nothing depends on it being run: it waits until a worker has nothing else to do, and no worker is added for it.
-    pub(crate) is_optional: bool,
+    /// Whether nothing depends on it being run: then it waits until a worker has nothing else to do, and no worker is added for it.
+    pub(crate) is_optional: unsafe fn(NonNull<Item<P>>) -> bool,
     /// The function's name, for display.
     pub(crate) name: fn() -> &'static str,
 }
@@ -230,6 +230,11 @@ pub(crate) enum Activated<P: Platform> {
     Cancelled,
     /// As `Cancelled`, and nothing holds the item any more.
     Free(Abandoned<P>),
+}
+
+/// [`ItemVtable::is_optional`] of items that users queue.
+pub(crate) unsafe fn never_optional<P: Platform>(_: NonNull<Item<P>>) -> bool {
+    false
 }
 
 /// [`ItemVtable::refuse`] of items that may be queued again and again.

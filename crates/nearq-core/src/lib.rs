@@ -128,6 +128,13 @@ pub mod future {
     pub use crate::user::set::JoinNext;
 }
 
+/// For layers that give the workers of a queue numbers and work of their own. Not stable.
+#[doc(hidden)]
+pub mod team {
+    pub use crate::fork_join::{has_own_jobs, run_own_job, run_stolen_job};
+    pub use crate::queue::team::{Closure, Team, TeamBell, Wait};
+}
+
 /// The process-wide queues for work that needs none of its own, as in the kernel. Each is made on first use and never dropped: a process
 /// may exit while their items run.
 pub mod system {

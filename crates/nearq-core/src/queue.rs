@@ -12,7 +12,7 @@
 //! | `sets`, `flush` | sets of pwqs; waiting for what was queued before, and until nothing is left |
 //! | `delayed`, `delay` | queueing later; what the timer needs of an item |
 //! | `homes` | where an item goes because of its home |
-//! | `thieves` | the items that steal jobs for the queue |
+//! | `thieves`, `team` | the items that steal jobs for the queue; what a layer above adds to them |
 //! | `rescuer` | the rescuer as the queue sees it |
 //! | `sampling`, `tracepoints` | samples of its items; probes and spans |
 //! | `end` | owners, and the queue's end |
@@ -21,7 +21,7 @@
 //! `config`, which comes before those of the runtime; the pointer to the CPU map in use; generations and rounds; owners.
 
 use std::collections::{HashMap, hash_map};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Platform, PlatformCell};
@@ -54,6 +54,7 @@ mod retired;
 pub(crate) mod runtime;
 mod sampling;
 pub(crate) mod sets;
+pub(crate) mod team;
 pub(crate) mod thieves;
 pub(crate) mod tracepoints;
 
@@ -130,6 +131,8 @@ pub(crate) struct Queue<P: Platform> {
     pub(crate) rundown: RundownRef<P>,
     /// The items that steal jobs for it; null until one of its items has forked.
     thieves: P::AtomicPtr<thieves::Thieves<P>>,
+    /// What a layer above adds to the thieves.
+    team: OnceLock<Arc<dyn team::Team<P>>>,
     /// Items that are on a timer for it. May be wrong in the child of a fork.
     delays: P::AtomicU32,
     config: Mutex<Config<P>, P>,
@@ -163,6 +166,7 @@ impl<P: Platform> Queue<P> {
             owners: P::AtomicU32::new(1),
             rundown: RundownRef::new(),
             thieves: P::AtomicPtr::new(core::ptr::null_mut()),
+            team: OnceLock::new(),
             delays: P::AtomicU32::new(0),
             flushing: Flushing::new(),
             observed: Observed::new(),

@@ -149,7 +149,7 @@ impl<P: Platform, O, F, T> Task<P, O, F, T> {
 
 impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<P, O, F, T> {
     const TABLE: ItemVtable<P> = ItemVtable {
-        is_optional: false,
+        is_optional: crate::item::never_optional,
         execute: Self::execute,
         free: Self::free,
         parts: None,

@@ -194,6 +194,8 @@ pub mod metrics {
         Bucket, Histogram, PodStatistics, QueueStatistics, Refusal, Statistics,
     };
 }
+#[doc(hidden)]
+pub use nearq_core::team;
 pub use nearq_core::{
     AffinityScope, Attributes, CpuSet, Error, Handle, JoinError, JoinHandle, JoinSet, Panic,
     Runtime, RuntimeBuilder, Scope, ShutdownError, TaskBuilder, TrySpawnError, Work, Workqueue,

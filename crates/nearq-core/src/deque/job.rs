@@ -1,93 +1,106 @@
-//! A job: the part of a fork that another thread may run, on the stack of the thread that offers it.
+//! A job: the part of a fork that another thread may run. It is on the stack of the thread that offers it (`join`), or on the heap
+//! (a closure of a scope).
 //!
 //! # Who may touch what
-//! Until the job has been stolen, it is the owner's. The thread that steals it runs it, and its last access to the job is the step that
-//! sets `DONE`; from then on the job is the owner's again, and may be gone. That step is followed by a wake-up, which needs only the
-//! address.
+//! A job belongs to the thread that has pushed it, until that thread pops it or another one steals it; then to the thread that has got it,
+//! which runs it once. A job on the heap is freed by running it. A job on a stack has a [`Progress`]: the thief's last access to the job
+//! is the step that sets `DONE`; from then on the job is the owner's again, and may be gone. What follows is a ring of the owner's bell,
+//! which is not part of the job.
 //!
+//! # The word of `Progress`
 //! | state | meaning |
 //! |---|---|
-//! | bits 2 to 31 | one more than the number of the thread that runs it; 0 if none has said so yet |
-//! | `ASLEEP` | the owner sleeps until it is done |
+//! | bits 1 to 31 | one more than the number of the thread that runs it; 0 if none has said so yet |
 //! | `DONE` alone | it has ended |
 //!
-//! # Orderings
 //! The thief's swap to `DONE` releases what the job did; the owner's load of `DONE` acquires it. The thief's number is a hint: Relaxed.
-//! `ASLEEP` is set by a compare-exchange, and `DONE` by a swap of the same word: so either the thief sees `ASLEEP` and wakes the owner,
-//! or the owner sees `DONE` and does not sleep.
 
 use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use super::Deque;
+
 const DONE: u32 = 1;
-const ASLEEP: u32 = 2;
-const THIEF_SHIFT: u32 = 2;
+const THIEF_SHIFT: u32 = 1;
+
+/// Runs a job without unwinding. False in the child of a fork that the job made: then nothing else of the job was touched, because the
+/// owner and its stack may not exist there.
+type Run<P> = unsafe fn(NonNull<Job<P>>, Option<Theft<'_, P>>) -> bool;
 
 /// See the head of the file. The first field of what it is a part of.
 #[repr(C)]
 pub(crate) struct Job<P: Platform> {
-    state: P::AtomicU32,
-    /// Runs it and stores the result, without unwinding. False in the child of a fork that the job made: then nothing was stored, because
-    /// the owner and its stack may not exist there.
-    run: unsafe fn(NonNull<Job<P>>) -> bool,
+    run: Run<P>,
+    /// The address of the scope whose closure it is; null for a job on a stack.
+    scope: *const (),
+}
+
+/// How a job came to the thread that runs it, if not by a pop.
+#[derive(Clone, Copy)]
+pub(crate) struct Theft<'a, P: Platform> {
+    /// The number of the thread that has stolen it.
+    pub(crate) thief: u32,
+    /// From where.
+    pub(crate) victim: &'a Deque<P>,
 }
 
 impl<P: Platform> Job<P> {
-    pub(crate) fn new(run: unsafe fn(NonNull<Job<P>>) -> bool) -> Self {
-        Job { state: P::AtomicU32::new(0), run }
+    pub(crate) fn on_stack(run: Run<P>) -> Self {
+        Job { run, scope: core::ptr::null() }
     }
 
-    /// Runs a job that the caller, the thread with that number, has stolen. False in the child of a fork that the job made.
+    pub(crate) fn of_scope(scope: *const (), run: Run<P>) -> Self {
+        debug_assert!(!scope.is_null());
+        Job { run, scope }
+    }
+
+    pub(crate) fn scope(&self) -> *const () {
+        self.scope
+    }
+
+    /// Runs a job. False in the child of a fork that the job made.
     ///
     /// # Safety
-    /// The caller has got it from `Deque::steal`, and has not run it yet.
-    pub(crate) unsafe fn run_stolen(job: NonNull<Self>, thief: u32) -> bool {
-        // SAFETY: the owner waits for DONE, so the job exists.
-        let this = unsafe { job.as_ref() };
-        this.state.fetch_or((thief + 1) << THIEF_SHIFT, Ordering::Relaxed);
-        // SAFETY: stolen by the caller, which runs it once.
-        if !unsafe { (this.run)(job) } {
-            return false;
-        }
-        let word = &raw const this.state;
-        // SAFETY: as above; this is the last access.
-        let before = this.state.swap(DONE, Ordering::AcqRel);
-        if before & ASLEEP != 0 {
-            // The job may be gone: only the address is used.
-            P::wake(word, 1);
-        }
-        true
+    /// The caller has popped it, or stolen it as `theft` says, and has not run it yet. It runs a job on the stack only if it has stolen it.
+    pub(crate) unsafe fn execute(job: NonNull<Self>, theft: Option<Theft<'_, P>>) -> bool {
+        // SAFETY: the job exists until it has run.
+        let run = unsafe { job.as_ref() }.run;
+        // SAFETY: as the caller promises.
+        unsafe { run(job, theft) }
+    }
+}
+
+/// Whether a job on a stack has ended, and who runs it.
+pub(crate) struct Progress<P: Platform>(P::AtomicU32);
+
+impl<P: Platform> Progress<P> {
+    pub(crate) fn new() -> Self {
+        Progress(P::AtomicU32::new(0))
     }
 
-    /// Whether the thread that stole it has run it. By the owner.
+    /// The job has been stolen by the caller, the thread with that number, which runs it now.
+    pub(crate) fn begin(&self, thief: u32) {
+        self.0.fetch_or((thief + 1) << THIEF_SHIFT, Ordering::Relaxed);
+    }
+
+    /// The job has ended. By the thief; the caller's last access to the job.
+    ///
+    /// # Safety
+    /// `this` is the progress of a job that the caller has stolen.
+    pub(crate) unsafe fn end(this: *const Self, theft: Theft<'_, P>) {
+        // SAFETY: the owner waits for DONE, so the job exists until this step.
+        unsafe { &*this }.0.swap(DONE, Ordering::AcqRel);
+        theft.victim.bell.ring();
+    }
+
+    /// Whether the thread that stole the job has run it. By the owner.
     pub(crate) fn is_done(&self) -> bool {
-        self.state.load(Ordering::Acquire) == DONE
+        self.0.load(Ordering::Acquire) == DONE
     }
 
-    /// The thread that runs it, if it has said so.
+    /// The thread that runs the job, if it has said so.
     pub(crate) fn thief(&self) -> Option<u32> {
-        let state = self.state.load(Ordering::Relaxed);
-        (state >> THIEF_SHIFT).checked_sub(1)
-    }
-
-    /// Sleeps until it is done. By the owner.
-    pub(crate) fn sleep(&self) {
-        loop {
-            let state = self.state.load(Ordering::Acquire);
-            if state == DONE {
-                return;
-            }
-            let asleep = state | ASLEEP;
-            // The thief may be storing its number.
-            if state == asleep
-                || self
-                    .state
-                    .compare_exchange(state, asleep, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok()
-            {
-                P::wait_for_work(&self.state, asleep, None);
-            }
-        }
+        (self.0.load(Ordering::Relaxed) >> THIEF_SHIFT).checked_sub(1)
     }
 }

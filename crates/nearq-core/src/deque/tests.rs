@@ -8,14 +8,15 @@ use std::sync::Arc;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, Linux, LockPlatform, Ordering, Platform, PlatformCell, Threads};
 
-use super::job::Job;
-use super::{CAPACITY, Deque, Popped, Request, Steal};
+use super::job::{Job, Progress, Theft};
+use super::{CAPACITY, Deque, Popped, Requests, Steal};
 use crate::item::tests::{model, spawn};
 
 /// A job that counts its runs. The count is plain memory: the model checker notices if two threads use it at once.
 #[repr(C)]
 struct Counted<P: Platform> {
     job: Job<P>,
+    progress: Progress<P>,
     runs: P::Cell<u32>,
 }
 
@@ -26,7 +27,7 @@ unsafe impl<P: Platform> Send for Counted<P> {}
 
 impl<P: Platform> Counted<P> {
     fn new() -> Self {
-        Counted { job: Job::new(Self::run), runs: P::Cell::new(0) }
+        Counted { job: Job::on_stack(Self::run), progress: Progress::new(), runs: P::Cell::new(0) }
     }
 
     /// The pointer of the whole, by which a thief reaches the count.
@@ -34,9 +35,14 @@ impl<P: Platform> Counted<P> {
         core::ptr::from_ref(self).cast()
     }
 
-    unsafe fn run(job: NonNull<Job<P>>) -> bool {
+    unsafe fn run(job: NonNull<Job<P>>, theft: Option<Theft<'_, P>>) -> bool {
         // SAFETY: the job is the first field of a `Counted`.
-        unsafe { job.cast::<Self>().as_ref() }.count();
+        let this = unsafe { job.cast::<Self>().as_ref() };
+        let theft = theft.expect("the owner does not run it by this function");
+        this.progress.begin(theft.thief);
+        this.count();
+        // SAFETY: stolen by the caller.
+        unsafe { Progress::end(&raw const this.progress, theft) };
         true
     }
 
@@ -69,7 +75,7 @@ impl<P: Platform> Scene<P> {
 
     fn push(&self, job: usize) {
         assert!(self.deque.push(self.jobs[job].whole()));
-        if self.deque.has_request() && self.deque.take_request() == Request::Share {
+        if self.deque.has_request() && self.deque.take_requests().contains(Requests::SHARE) {
             self.deque.share();
         }
     }
@@ -79,7 +85,7 @@ impl<P: Platform> Scene<P> {
         let counted = &self.jobs[job];
         match self.deque.pop() {
             Popped::Own => counted.count(),
-            Popped::Stolen => counted.job.sleep(),
+            Popped::Stolen => self.deque.bell.sleep_until(|| counted.progress.is_done()),
         }
         assert_eq!(counted.runs(), 1, "job {job}");
     }
@@ -89,7 +95,7 @@ impl<P: Platform> Scene<P> {
         match self.deque.steal(|| true) {
             Steal::Job(job) => {
                 // SAFETY: stolen just now.
-                unsafe { Job::run_stolen(job, thief) };
+                unsafe { Job::execute(job, Some(Theft { thief, victim: &self.deque })) };
                 true
             }
             Steal::Private => {
@@ -149,7 +155,7 @@ fn a_request_is_answered_while_a_thief_claims() {
     model(3, || {
         let scene = Modelled::new();
         scene.push(0);
-        scene.deque.request(Request::Share);
+        scene.deque.request(Requests::SHARE);
         let thief = thief(&scene, 0, 2);
         scene.push(1);
         scene.end(1);
@@ -182,7 +188,7 @@ fn a_thief_that_leaves_sees_the_job_or_is_called() {
         let thief = {
             let scene = Arc::clone(&scene);
             spawn(move || {
-                scene.deque.request(Request::Call);
+                scene.deque.request(Requests::CALL);
                 if Loom::heavy_fence() && scene.deque.has_jobs() {
                     scene.steal(0);
                 }
@@ -193,13 +199,13 @@ fn a_thief_that_leaves_sees_the_job_or_is_called() {
         assert!(scene.deque.push(scene.jobs[0].whole()));
         let called = scene.deque.has_request();
         Loom::join(thief);
-        let found = scene.found.load(Ordering::Relaxed) != 0 || scene.jobs[0].job.is_done();
+        let found = scene.found.load(Ordering::Relaxed) != 0 || scene.jobs[0].progress.is_done();
         assert!(called || found, "the job is forgotten");
         scene.end(0);
     });
 }
 
-/// A join that waits asks for jobs (`request_share`) although it is no thief, and so while the last thief leaves.
+/// A join that waits asks for jobs although it is no thief, and so while the last thief leaves.
 #[test]
 #[cfg(not(miri))]
 fn the_request_to_call_a_thief_is_not_replaced_by_another_one() {
@@ -207,12 +213,11 @@ fn the_request_to_call_a_thief_is_not_replaced_by_another_one() {
         let scene = Modelled::new();
         let helper = {
             let scene = Arc::clone(&scene);
-            spawn(move || scene.deque.request_share())
+            spawn(move || scene.deque.request(Requests::SHARE))
         };
-        // A swap: loom lets an exchange be overtaken by a plain store of another thread that comes after it.
-        scene.deque.request.swap(Request::Call as u32, Ordering::AcqRel);
+        scene.deque.request(Requests::CALL);
         Loom::join(helper);
-        assert_eq!(scene.deque.take_request(), Request::Call);
+        assert!(scene.deque.take_requests().contains(Requests::CALL));
     });
 }
 
@@ -230,7 +235,7 @@ fn jobs_of_an_owner_that_does_not_answer_are_stolen_oldest_first() {
                         .iter()
                         .position(|own| core::ptr::eq(&raw const own.job, job.as_ptr()));
                     // SAFETY: stolen just now.
-                    unsafe { Job::run_stolen(job, 7) };
+                    unsafe { Job::execute(job, Some(Theft { thief: 7, victim: &scene.deque })) };
                     return number;
                 }
                 Steal::Private => scene.deque.claim(|| true),
@@ -242,7 +247,7 @@ fn jobs_of_an_owner_that_does_not_answer_are_stolen_oldest_first() {
     .collect();
     assert_eq!(order, [0, 1, 2]);
     assert!(!scene.deque.has_jobs() && !scene.deque.is_empty());
-    assert_eq!(scene.jobs[0].job.thief(), None, "it is done");
+    assert_eq!(scene.jobs[0].progress.thief(), None, "it is done");
     (0..3).rev().for_each(|job| scene.end(job));
     assert!(scene.deque.is_empty());
 }
@@ -300,14 +305,14 @@ fn real_thieves_lose_and_double_nothing() {
         for counted in &jobs {
             assert!(scene.deque.push(counted.whole()));
             if scene.deque.has_request() {
-                scene.deque.take_request();
+                scene.deque.take_requests();
                 scene.deque.share();
             }
         }
         for counted in jobs.iter().rev() {
             match scene.deque.pop() {
                 Popped::Own => counted.count(),
-                Popped::Stolen => counted.job.sleep(),
+                Popped::Stolen => scene.deque.bell.sleep_until(|| counted.progress.is_done()),
             }
             assert_eq!(counted.runs(), 1);
         }

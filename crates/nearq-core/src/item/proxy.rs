@@ -38,7 +38,7 @@ struct Proxy<P: Platform> {
 
 impl<P: Platform> Proxy<P> {
     const TABLE: ItemVtable<P> = ItemVtable {
-        is_optional: false,
+        is_optional: crate::item::never_optional,
         execute: Self::execute,
         free: Self::free,
         parts: None,

@@ -414,7 +414,7 @@ pub(crate) fn blank<P: Platform>() -> Item<P> {
     struct Never<P>(core::marker::PhantomData<P>);
     impl<P: Platform> Never<P> {
         const TABLE: ItemVtable<P> = ItemVtable {
-            is_optional: false,
+            is_optional: crate::item::never_optional,
             execute: |_| unreachable!("never run"),
             free: |_| unreachable!("never freed"),
             parts: None,

@@ -22,7 +22,7 @@ pub(crate) struct ActivationItem<P: Platform> {
 
 impl<P: Platform> ActivationItem<P> {
     const TABLE: ItemVtable<P> = ItemVtable {
-        is_optional: false,
+        is_optional: crate::item::never_optional,
         execute: Self::execute,
         free: Self::free,
         parts: None,

@@ -1,5 +1,7 @@
 //! What a pool records of workers whose items fork (`fork_join`): their deques, and whether only optional items wait, such as thieves.
 
+use core::ptr::NonNull;
+
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Pool;
@@ -35,8 +37,13 @@ impl<P: Platform> Pool<P> {
         let Some(mut ready) = listed.ready.try_lock() else { return false };
         self.gather(&mut ready);
         listed.len.store(ready.len() as u32, Ordering::SeqCst);
-        // SAFETY: what is on the list stays alive while we have its lock.
-        let only = ready.nodes().all(|item| unsafe { &*item }.table().is_optional);
+        let only = ready.nodes().all(|item| {
+            let item = NonNull::new(item.cast_mut()).expect("there are no null nodes");
+            // SAFETY: what is on the list stays alive while we have its lock.
+            let table = unsafe { item.as_ref() }.table();
+            // SAFETY: it is the item's own table.
+            unsafe { (table.is_optional)(item) }
+        });
         drop(ready);
         if self.has_work() {
             // As in `tidy`.

@@ -14,10 +14,12 @@
 //! the two accesses the first has a light fence, and the second a heavy one.
 
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Queue;
+use super::team::Team;
 use crate::base::outcome::contain;
 use crate::item::owned::ItemRef;
 use crate::item::{Executed, Finished, Item, ItemVtable};
@@ -31,6 +33,8 @@ const ONE_SEARCHING: u32 = 1 << 16;
 const MOST: usize = 1024;
 /// A lower number would be too few if jobs sleep.
 const FEWEST: usize = if cfg!(test) { 4 } else { 256 };
+/// How many thieves may have left a team and not ended.
+const AFTER_LEAVING: usize = 64;
 
 /// See the head of the file.
 ///
@@ -43,6 +47,7 @@ pub(crate) struct Thieves<P: Platform> {
     /// A bit for each thief that is neither called nor running.
     free: Box<[P::AtomicU64]>,
     items: Box<[Thief<P>]>,
+    team: Option<Arc<dyn Team<P>>>,
     /// What a thief does.
     run: fn(&Queue<P>, &Thieves<P>),
 }
@@ -58,7 +63,7 @@ struct Thief<P: Platform> {
 
 impl<P: Platform> Thief<P> {
     const TABLE: ItemVtable<P> = ItemVtable {
-        is_optional: true,
+        is_optional: Self::is_optional,
         execute: Self::execute,
         free: Self::free,
         parts: None,
@@ -83,7 +88,7 @@ impl<P: Platform> Thief<P> {
                 return None;
             }
             // It may be called again at once: then it runs once more after this.
-            thieves.free[this.number / 64].fetch_or(1 << (this.number % 64), Ordering::AcqRel);
+            thieves.put_back(this);
             Some(panicked)
         });
         // In the child of a fork that a job made, the thief is free already, and may be another thread's.
@@ -91,6 +96,14 @@ impl<P: Platform> Thief<P> {
             return Executed { panicked: false, deferred: false };
         };
         Executed { panicked, deferred: this.item.finish() == Finished::Deferred }
+    }
+
+    unsafe fn is_optional(item: NonNull<Item<P>>) -> bool {
+        // SAFETY: as in `execute`.
+        let this = unsafe { item.cast::<Thief<P>>().as_ref() };
+        // SAFETY: set when they were made; they live as long as the queue.
+        let thieves = unsafe { &*this.thieves.load(Ordering::Relaxed) };
+        thieves.team.as_ref().is_none_or(|team| !team.is_short())
     }
 
     unsafe fn free(_: NonNull<Item<P>>) {
@@ -103,9 +116,9 @@ impl<P: Platform> Thieves<P> {
         pool: *const Pool<P>,
         next: *const Thieves<P>,
         count: usize,
+        team: Option<Arc<dyn Team<P>>>,
         run: fn(&Queue<P>, &Thieves<P>),
     ) -> Self {
-        let count = count.clamp(1, MOST);
         let free = (0..count.div_ceil(64)).map(|word| {
             let bits = (count - word * 64).min(64);
             P::AtomicU64::new(u64::MAX >> (64 - bits))
@@ -118,12 +131,13 @@ impl<P: Platform> Thieves<P> {
             word: P::AtomicU32::new(0),
             free: free.collect(),
             items: (0..count).map(thief).collect(),
+            team,
             run,
         }
     }
 
     /// Ensures that a thief comes, unless one searches or is called already. By a worker that runs an item of the queue, and has offered a
-    /// job, with a light fence in between.
+    /// job, with a light fence in between; or by any thread, if the queue has a team.
     #[cold]
     pub(crate) fn call(&self, queue: &Queue<P>) {
         P::model_fence();
@@ -138,8 +152,13 @@ impl<P: Platform> Thieves<P> {
         let called = self.take_free().is_some_and(|thief| {
             // SAFETY: the queue has a handle. The pointer to the whole thief: `execute` reads what lies behind the item.
             let item = unsafe { ItemRef::new(NonNull::from(thief).cast()) };
-            // The worker runs an item of the queue, so this is refused only if a fork has interrupted it.
-            queue.queue(item) || thief.item.is_pending()
+            // The worker runs an item of the queue, so this is refused only if a fork has interrupted it; or the queue has a team, whose
+            // queue is not drained while there is work for it.
+            let called = queue.queue(item) || thief.item.is_pending();
+            if !called {
+                self.put_back(thief);
+            }
+            called
         });
         if called {
             queue.wake_for_thief();
@@ -153,7 +172,7 @@ impl<P: Platform> Thieves<P> {
             let mut bits = word.load(Ordering::Relaxed);
             while bits != 0 {
                 let bit = bits.trailing_zeros();
-                // Acquire: pairs with the release in `execute`.
+                // Acquire: pairs with the release in `put_back`.
                 let before = word.fetch_and(!(1 << bit), Ordering::AcqRel);
                 if before & 1 << bit != 0 {
                     return Some(&self.items[index * 64 + bit as usize]);
@@ -162,6 +181,10 @@ impl<P: Platform> Thieves<P> {
             }
         }
         None
+    }
+
+    fn put_back(&self, thief: &Thief<P>) {
+        self.free[thief.number / 64].fetch_or(1 << (thief.number % 64), Ordering::AcqRel);
     }
 
     /// A thief that was called has started: it searches.
@@ -214,10 +237,22 @@ impl<P: Platform> Queue<P> {
             if let Some(found) = self.all_thieves().find(|thieves| thieves.pool == pool) {
                 return found;
             }
-            // Each CPU may have a worker that runs a job, and many more may wait or sleep in one.
-            let cpus = self.inner().machine_config().topology.possible().len();
-            let count = (2 * cpus).max(FEWEST);
-            let made = Box::into_raw(Box::new(Thieves::new(pool, first, count, run)));
+            let count = match self.team() {
+                // A thief that has left the team, and has not ended, may call another one.
+                Some(team) => team.size() + AFTER_LEAVING,
+                None => {
+                    // Each CPU may have a worker that runs a job, and many more may wait or sleep in one.
+                    let cpus = self.inner().machine_config().topology.possible().len();
+                    (2 * cpus).clamp(FEWEST, MOST)
+                }
+            };
+            let made = Box::into_raw(Box::new(Thieves::new(
+                pool,
+                first,
+                count,
+                self.team.get().cloned(),
+                run,
+            )));
             // SAFETY: they live as long as the queue, or until no other thread has seen them.
             let thieves = unsafe { &*made };
             thieves.items.iter().for_each(|thief| thief.thieves.store(made, Ordering::Relaxed));
@@ -233,9 +268,14 @@ impl<P: Platform> Queue<P> {
         }
     }
 
+    /// The pool in which an item runs that the caller queues.
+    pub(super) fn pool_here(&self) -> &Pool<P> {
+        &self.pwq_for(P::current_cpu()).pool
+    }
+
     /// A thief was queued for the caller's pod. The push may have woken no worker because one runs short items; this does.
     fn wake_for_thief(&self) {
-        let pool = &self.pwq_for(P::current_cpu()).pool;
+        let pool = self.pool_here();
         if pool.has_short_runner() {
             pool.call_idle_worker();
         }
@@ -263,5 +303,8 @@ impl<P: Platform> Queue<P> {
 
     pub(super) fn thieves_after_fork_in_child(&self) {
         self.all_thieves().for_each(Thieves::after_fork_in_child);
+        if let Some(team) = self.team() {
+            team.after_fork_in_child();
+        }
     }
 }

@@ -20,7 +20,7 @@ impl<P: Platform> services::Host<P> for Inner<P> {
         let spec = ThreadSpec {
             name: info.name.clone(),
             stack_size: self.config.stack_size.map(NonZeroUsize::get),
-            affinity: Some(mask),
+            affinity: Some(mask.clone()),
             scheduling: Some(self.priorities.scheduling(&pool.key.priority)),
             signals: Some(self.config.signals),
             refused: Some(|refused| {
@@ -31,8 +31,14 @@ impl<P: Platform> services::Host<P> for Inner<P> {
         let (own, pool) = (self.shared(), pool.shared());
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let entry = Entry(core::ptr::from_ref(worker));
-        let handle = P::spawn(spec, move || {
+        let source = self.config.threads.clone();
+        let borrows = source.is_some();
+        let main = move || {
             let entry = entry;
+            if borrows {
+                // A thread of the runtime's own begins with it. A refusal leaves the thread where its owner has put it.
+                let _ = P::set_affinity(P::current_thread(), &mask);
+            }
             // SAFETY: the entry lives as long as the runtime, which `own` keeps alive.
             let worker = unsafe { &*entry.0 };
             P::set_employer(own.number);
@@ -64,8 +70,12 @@ impl<P: Platform> services::Host<P> for Inner<P> {
                 // The thread is not counted any more, and only has to end.
                 before.into_iter().for_each(P::join);
             }
-        });
-        match handle {
+        };
+        if let Some(source) = source {
+            source(Box::new(main));
+            return Ok(());
+        }
+        match P::spawn(spec, main) {
             Ok(handle) => {
                 // If the entry's last thread ended before it could find its handle here, that handle is dropped now.
                 *worker.handle.lock() = Some((number, handle));

@@ -24,6 +24,9 @@ pub struct WorkerInfo {
 
 pub(crate) type Hook = Arc<dyn Fn(&WorkerInfo) + Send + Sync>;
 
+/// Runs the main function of a worker on a thread that is not the runtime's own. The thread may run another one when it has returned.
+pub(crate) type ThreadSource = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+
 /// What is set once, when the runtime is built.
 #[derive(Clone, Default)]
 pub(crate) struct Config {
@@ -32,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) signals: SignalMask,
     pub(crate) on_start: Option<Hook>,
     pub(crate) on_stop: Option<Hook>,
+    /// Where the workers' threads come from, if the runtime does not start them.
+    pub(crate) threads: Option<ThreadSource>,
     pub(crate) on_stall: Option<OnStall>,
     /// Called by each worker before all else.
     pub(crate) attendant: Option<fn()>,

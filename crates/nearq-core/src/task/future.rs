@@ -111,7 +111,7 @@ where
     T: Send + 'static,
 {
     const TABLE: ItemVtable<P> = ItemVtable {
-        is_optional: false,
+        is_optional: crate::item::never_optional,
         execute: Self::execute,
         free: Self::free,
         parts: None,

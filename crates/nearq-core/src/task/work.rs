@@ -76,7 +76,7 @@ struct Function<P: Platform, F> {
 
 impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
     const TABLE: ItemVtable<P> = ItemVtable {
-        is_optional: false,
+        is_optional: crate::item::never_optional,
         execute: Self::execute,
         free: Item::end_parts,
         parts: Some(Parts { empty: Self::empty, dealloc: Self::dealloc }),

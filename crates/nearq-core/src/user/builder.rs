@@ -139,6 +139,18 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
+    /// Sets where the threads of workers come from: a function that is given the main function of a worker, and has one of its threads run
+    /// it. There must be as many threads as [`thread_limit`](Self::thread_limit) allows; a main function may have to wait until another one
+    /// has returned.
+    #[doc(hidden)]
+    pub fn threads_from(
+        mut self,
+        source: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+    ) -> Self {
+        self.beginning.config.threads = Some(Arc::new(source));
+        self
+    }
+
     /// Sets a hook that each worker calls before it ends. By then the worker no longer counts under [`thread_limit`](Self::thread_limit).
     /// The thread that shuts the runtime down, or drops its last handle, waits for the hook.
     pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {

@@ -1,12 +1,18 @@
 //! Closures that borrow: [`Workqueue::scope`](crate::Workqueue::scope).
 //!
 //! One word counts what has been spawned and not ended, plus one for the scope itself. The thread that brings it to zero wakes the scope.
+//! A closure contains its own panic, which the scope keeps, and counts it on the worker that runs it.
 //! What a closure did is visible to the scope's end: its decrement releases, the scope's last read acquires.
 //!
 //! # A scope within an item of the same queue
 //! The item has a place under the queue's limit and keeps it while it waits. If all places are taken by items that wait like that, none of
-//! their closures could ever start. So such a scope runs its closures itself, in its item's place: each that no worker has started yet, in
-//! the order in which they were spawned. It sleeps only when all that are left have been started.
+//! their closures could ever start. So such a scope runs its closures itself, in its item's place: each that no worker has started yet. It
+//! sleeps only when all that are left have been started. Its closures are jobs in the worker's deque (`fork_join`), if a worker of the queue
+//! spawns them.
+//!
+//! # The list of tickets
+//! Closures that another thread spawns, and all closures on queues that do not fork (per-CPU queues, and queues that run one item at a
+//! time), are queued as items. A scope within an item keeps a list of them, so that it can run them itself.
 //! * Each closure has a ticket, which is on the scope's list and with the queue. The side that takes the ticket's closure (one exchange)
 //!   runs it; the other one finds nothing to do.
 //! * A closure of the scope may spawn another one while the scope sleeps: it puts the ticket onto the list, then notifies.
@@ -22,24 +28,29 @@
 
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 
 use crate::base::outcome::{Panic, contain};
 use crate::base::wait_queue::WaitQueue;
-use crate::pool::context::{blocking, with_current};
+use crate::deque::bell::Bell;
+use crate::fork_join::scoped::{Base, count_panicked, offer};
+use crate::pool::context::blocking;
+use crate::queue::team::Closure;
 use crate::user::workqueue::Workqueue;
 
 /// A scope within an item of the queue adds nothing to what is held back beyond this.
 const MOST_HELD_BACK: usize = 2048;
 
 /// At most this many closures of a scope may be spawned and not have ended; with more, the process ends.
-const MOST_SPAWNED: u32 = u32::MAX / 2;
+const MOST_SPAWNED: u32 = COUNT / 2;
 
-/// A closure of a scope, its lifetime forgotten.
-type Closure = Box<dyn FnOnce() + Send>;
+/// The bits of a scope's word that count closures.
+const COUNT: u32 = IN_CHILD - 1;
+/// In a scope's word: the process has forked, and the thread that waits is no worker here. It waits for the word.
+const IN_CHILD: u32 = 1 << 31;
 
 /// Spawns closures that borrow; passed to the closure of [`Workqueue::scope`](crate::Workqueue::scope).
 ///
@@ -69,8 +80,9 @@ pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     /// Closures that have not ended.
     count: P::AtomicU32,
     panic: Mutex<Option<Panic>, P>,
-    /// If it is within an item of the same queue.
-    within: Option<Arc<Within<P>>>,
+    waiter: Waiter<P>,
+    /// If it is within an item of the same queue: closures that are queued as items. Made when there is the first.
+    tickets: OnceLock<Arc<Within<P>>>,
     /// The process whose closures are counted.
     epoch: P::AtomicU64,
     /// 1 while the scope itself is counted.
@@ -81,9 +93,37 @@ pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
 }
 
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Scope<'_, '_, Linux>>() == 64);
+const _: () = assert!(size_of::<Scope<'_, '_, Linux>>() <= 128);
 
-/// What a scope within an item of the same queue shares with its closures.
+/// How the thread that waits for the scope is woken.
+enum Waiter<P: Platform> {
+    /// It waits for the count.
+    Count,
+    /// Within an item of the same queue: it is a worker, and its bell lives as long as the runtime.
+    Worker(*const Bell<P>),
+    /// It is a worker of another queue, and perhaps of another runtime.
+    Elsewhere(Arc<Bell<P>>),
+    /// Within an item of the same queue, which does not fork: it waits for its tickets.
+    InTurn,
+}
+
+impl<P: Platform> Clone for Waiter<P> {
+    fn clone(&self) -> Self {
+        match self {
+            Waiter::Count => Waiter::Count,
+            Waiter::Worker(bell) => Waiter::Worker(*bell),
+            Waiter::Elsewhere(bell) => Waiter::Elsewhere(Arc::clone(bell)),
+            Waiter::InTurn => Waiter::InTurn,
+        }
+    }
+}
+
+// SAFETY: the raw pointer leads to a bell, which is `Sync`, and is used only while it is there.
+unsafe impl<P: Platform> Send for Waiter<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Sync for Waiter<P> {}
+
+/// What a scope within an item of the same queue shares with closures that are queued as items.
 struct Within<P: Platform> {
     /// Tickets that the scope has not seen yet, the last one first; the list has a reference to each.
     newest: P::AtomicPtr<Ticket<P>>,
@@ -167,25 +207,34 @@ impl<P: Platform> Within<P> {
     /// Runs what no worker has started, until `ended`.
     fn run_until(&self, ended: impl Fn() -> bool) {
         while !ended() {
-            let tickets = self.take_all();
-            if tickets.is_empty() {
-                let news = || ended() || !self.newest.load(Ordering::SeqCst).is_null();
+            if !self.run_new() {
+                let news = || ended() || self.has_new();
                 blocking::<P, _>(|| self.waiters.sleep_until(None, news));
             }
-            let epoch = P::fork_epoch();
-            for ticket in tickets {
-                if P::fork_epoch() != epoch {
-                    // The parent runs it.
-                    core::mem::forget(ticket);
-                    continue;
-                }
-                let Some(closure) = ticket.take() else { continue };
-                if contain(closure) {
-                    // The scope already has the panic.
-                    count_panicked::<P>();
-                }
+        }
+    }
+
+    /// Whether there are tickets that the scope has not seen.
+    fn has_new(&self) -> bool {
+        !self.newest.load(Ordering::SeqCst).is_null()
+    }
+
+    /// Runs the closures of the tickets that the scope has not seen, unless a worker has started them. False if there are no such tickets.
+    fn run_new(&self) -> bool {
+        let tickets = self.take_all();
+        let any = !tickets.is_empty();
+        let epoch = P::fork_epoch();
+        for ticket in tickets {
+            if P::fork_epoch() != epoch {
+                // The parent runs it.
+                core::mem::forget(ticket);
+                continue;
+            }
+            if let Some(closure) = ticket.take() {
+                closure();
             }
         }
+        any
     }
 }
 
@@ -195,29 +244,14 @@ impl<P: Platform> Drop for Within<P> {
     }
 }
 
-/// Counts a closure that panicked on the pwq that the calling worker serves.
-#[cold]
-fn count_panicked<P: Platform>() {
-    with_current::<P, _>(|context| {
-        // SAFETY: null, or the pwq that this worker serves.
-        if let Some(pwq) = unsafe {
-            crate::limit::pool_workqueue::PoolWorkqueue::of(context.account.get()).as_ref()
-        } {
-            pwq.count_panicked(context.worker.index);
-        }
-    });
-}
-
-/// What a closure takes with it from its scope.
+/// What a closure needs of its scope when it ends.
 struct Back<P: Platform> {
-    count: *const P::AtomicU32,
-    panic: *const Mutex<Option<Panic>, P>,
-    within: Option<Arc<Within<P>>>,
+    scope: *const Scope<'static, 'static, P>,
     /// The process in which it is counted.
     epoch: u64,
 }
 
-// SAFETY: what the pointers point to is shared between threads by design, and lives until the count is zero.
+// SAFETY: what the pointer leads to is shared between threads by design, and lives until the count is zero.
 unsafe impl<P: Platform> Send for Back<P> {}
 
 impl<P: Platform> Back<P> {
@@ -225,24 +259,37 @@ impl<P: Platform> Back<P> {
         if P::fork_epoch() != self.epoch {
             return;
         }
+        // SAFETY: the scope lives until the count below is zero.
+        let scope = unsafe { &*self.scope };
         // The first panic belongs to the scope. Another one is foreign, and its drop may panic or wait: so neither under the lock, nor
         // before others are told that the closure has ended.
         let spare = outcome.err().and_then(|panic| {
-            // SAFETY: the scope lives until the count below is zero.
-            let mut first = unsafe { &*self.panic }.lock();
+            let mut first = scope.panic.lock();
             if first.is_some() {
                 return Some(panic);
             }
             *first = Some(panic);
             None
         });
+        let waiter = scope.waiter.clone();
+        let tickets =
+            if matches!(waiter, Waiter::InTurn) { scope.tickets.get().cloned() } else { None };
+        let count = &raw const scope.count;
         // SAFETY: the scope lives until this step has made the count zero. Release: what the closure did. SeqCst: for the wait queue.
         // The address is used after, but not read.
-        if unsafe { &*self.count }.fetch_sub(1, Ordering::SeqCst) == 1 {
-            match self.within {
-                Some(within) => within.waiters.notify(),
-                None => {
-                    P::wake(self.count, 1);
+        let before = unsafe { &*count }.fetch_sub(1, Ordering::SeqCst);
+        if before & COUNT == 1 {
+            match waiter {
+                Waiter::InTurn => {
+                    if let Some(tickets) = tickets {
+                        tickets.waiters.notify();
+                    }
+                }
+                // SAFETY: the caller is a worker of the same runtime, which waits for its workers; or the thread whose bell it is.
+                Waiter::Worker(bell) if before & IN_CHILD == 0 => unsafe { &*bell }.ring(),
+                Waiter::Elsewhere(bell) if before & IN_CHILD == 0 => bell.ring(),
+                _ => {
+                    P::wake(count, 1);
                 }
             }
         }
@@ -257,14 +304,28 @@ impl<P: Platform> core::fmt::Debug for Scope<'_, '_, P> {
 }
 
 impl<'scope, P: Platform> Scope<'scope, '_, P> {
+    fn wait_for_count(&self) {
+        let left = || {
+            self.leave_behind();
+            self.count.load(Ordering::Acquire)
+        };
+        if left() & COUNT == 0 {
+            return;
+        }
+        blocking::<P, _>(|| {
+            loop {
+                let left = left();
+                if left & COUNT == 0 {
+                    return;
+                }
+                P::wait_for_work(&self.count, left, None);
+            }
+        });
+    }
+
     /// For a closure of this process.
     fn back(&self) -> Back<P> {
-        Back {
-            count: &raw const self.count,
-            panic: &raw const self.panic,
-            within: self.within.clone(),
-            epoch: P::fork_epoch(),
-        }
+        Back { scope: core::ptr::from_ref(self).cast(), epoch: P::fork_epoch() }
     }
 
     /// In the child of a fork, the first time: forgets the closures that are the parent's.
@@ -273,10 +334,10 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
         // Relaxed: changes only in the thread that forked, before that thread has spawned anything.
         if self.epoch.load(Ordering::Relaxed) != epoch {
             self.epoch.store(epoch, Ordering::Relaxed);
-            self.count.store(self.open.load(Ordering::Relaxed), Ordering::Relaxed);
-            if let Some(within) = &self.within {
+            self.count.store(self.open.load(Ordering::Relaxed) | IN_CHILD, Ordering::Relaxed);
+            if let Some(tickets) = self.tickets.get() {
                 // Neither run nor dropped: a closure of the parent's may be half moved.
-                core::mem::forget(within.take_all());
+                core::mem::forget(tickets.take_all());
             }
             // SAFETY: the closures of this scope that could use it are the parent's, and this thread is in none of its
             // functions.
@@ -284,50 +345,88 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
         }
     }
 
-    /// Queues a closure that may borrow what outlives the scope. It ends before the scope does.
+    /// Spawns a closure that may borrow what outlives the scope. It ends before the scope does.
+    ///
+    /// Within a [`join`](crate::join) or a scope of an item of the same queue, the closure stays with the calling worker until another one
+    /// takes it. Otherwise it is queued as an item.
     ///
     /// If the queue is being [drained](crate::Workqueue::drain) and the caller is not one of its own items, the closure is dropped, and the
     /// scope panics when it ends.
     pub fn spawn(&'scope self, closure: impl FnOnce() + Send + 'scope) {
+        let closure = self.count_in(closure);
+        // SAFETY: the closure contains its panic. `scope` does not return before the count is zero, whatever happens; so the scope, and
+        // what the closure borrows, exist until it has run.
+        let offered =
+            unsafe { offer(self.queue.inside(), core::ptr::from_ref(self).cast(), closure) };
+        if let Err(closure) = offered {
+            self.queue_as_item(closure);
+        }
+    }
+
+    /// Counts a closure that the caller will have run by other means. It must run once: the scope waits for it.
+    #[doc(hidden)]
+    pub fn expect(&'scope self, closure: impl FnOnce() + Send + 'scope) -> Closure {
+        erased(self.count_in(closure))
+    }
+
+    /// Counts a closure. What is returned runs it, contains its panic, and counts it out.
+    fn count_in(
+        &'scope self,
+        closure: impl FnOnce() + Send + 'scope,
+    ) -> impl FnOnce() + Send + 'scope {
         self.leave_behind();
         // Relaxed: the scope reads it after it has spawned.
-        if self.count.fetch_add(1, Ordering::Relaxed) > MOST_SPAWNED {
+        if self.count.fetch_add(1, Ordering::Relaxed) & COUNT > MOST_SPAWNED {
             // The scope would end before its closures.
             std::process::abort();
         }
         let back = self.back();
-        let task = move || {
+        move || {
             let back = back;
             let outcome = catch_unwind(AssertUnwindSafe(closure)).map_err(Panic::new);
             let panicked = outcome.is_err();
             back.end(outcome);
             if panicked {
-                // The scope has the panic; what goes on from here is only for the worker, which counts it.
-                resume_unwind(Box::new("a closure of a scope panicked"));
+                count_panicked::<P>();
             }
-        };
-        let task: Box<dyn FnOnce() + Send + 'scope> = Box::new(task);
-        // SAFETY: `scope` does not return before the count is zero, whatever happens. So the closure has ended, and what it borrowed has
-        // been released, while the borrowed value still exists. Only the lifetime changes.
-        let task: Closure = unsafe { core::mem::transmute(task) };
-        let Some(within) = &self.within else {
-            if let Err(refusal) = self.queue.try_spawn(task) {
+        }
+    }
+
+    /// Queues a closure, which counts its own panic.
+    #[cold]
+    fn queue_as_item(&self, closure: impl FnOnce() + Send + 'scope) {
+        let closure = erased(closure);
+        if matches!(self.waiter, Waiter::Count | Waiter::Elsewhere(_)) {
+            if let Err(refusal) = self.queue.give(closure) {
                 // The closure is gone, and so is what would have reported its end.
                 self.back().end(Err(Panic::new(Box::new(refusal.to_string()))));
             }
             return;
-        };
-        let ticket = Ticket::<P>::new(task);
+        }
+        let ticket = Ticket::<P>::new(closure);
         if self.queue.inactive() < MOST_HELD_BACK {
             let ticket = Arc::clone(&ticket);
-            drop(self.queue.spawn(move || {
+            // If it is refused, the scope runs it.
+            let _ = self.queue.give(Box::new(move || {
                 if let Some(closure) = ticket.take() {
                     closure();
                 }
             }));
         }
-        within.offer(ticket);
+        self.tickets.get_or_init(Within::new).offer(ticket);
+        if let Waiter::Worker(bell) = &self.waiter {
+            // SAFETY: the scope has not ended, so its worker is there.
+            unsafe { &**bell }.ring();
+        }
     }
+}
+
+/// Forgets the lifetime of a closure that a scope counts.
+fn erased<'scope>(closure: impl FnOnce() + Send + 'scope) -> Closure {
+    let closure: Box<dyn FnOnce() + Send + 'scope> = Box::new(closure);
+    // SAFETY: `scope` does not return before its count is zero, whatever happens. So the closure has ended, and what it borrowed has been
+    // released, while the borrowed value still exists; or the scope never returns. Only the lifetime changes.
+    unsafe { core::mem::transmute::<Box<dyn FnOnce() + Send + 'scope>, Closure>(closure) }
 }
 
 /// See [`Workqueue::scope`](crate::Workqueue::scope).
@@ -335,11 +434,26 @@ pub(crate) fn scope<'env, P: Platform, R>(
     queue: &Workqueue<P>,
     f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, P>) -> R,
 ) -> R {
+    let (base, waiter) = if queue.is_served_here() {
+        match Base::within() {
+            Some(base) => {
+                let waiter = Waiter::Worker(base.bell());
+                (Some(base), waiter)
+            }
+            None => (None, Waiter::InTurn),
+        }
+    } else {
+        match Base::elsewhere() {
+            Some((base, bell)) => (Some(base), Waiter::Elsewhere(bell)),
+            None => (None, Waiter::Count),
+        }
+    };
     let scope = Scope {
         queue,
         count: P::AtomicU32::new(1),
         panic: Mutex::new_in(None),
-        within: queue.is_served_here().then(Within::new),
+        waiter,
+        tickets: OnceLock::new(),
         epoch: P::AtomicU64::new(P::fork_epoch()),
         open: P::AtomicU32::new(1),
         scope: core::marker::PhantomData,
@@ -350,21 +464,30 @@ pub(crate) fn scope<'env, P: Platform, R>(
     // Relaxed: read by this thread only, or in the child of a fork.
     scope.open.store(0, Ordering::Relaxed);
     // Acquire: pairs with the release of each end.
-    let mut left = scope.count.fetch_sub(1, Ordering::AcqRel) - 1;
-    if let Some(within) = &scope.within {
-        within.run_until(|| {
-            // One of its closures may have forked.
-            scope.leave_behind();
-            scope.count.load(Ordering::SeqCst) == 0
-        });
-    } else if left != 0 {
-        blocking::<P, _>(|| {
-            while left != 0 {
-                P::wait_for_work(&scope.count, left, None);
-                left = scope.count.load(Ordering::Acquire);
-            }
-        });
+    scope.count.fetch_sub(1, Ordering::AcqRel);
+    let has_ended = || {
+        // One of its closures may have forked.
+        scope.leave_behind();
+        scope.count.load(Ordering::SeqCst) & COUNT == 0
+    };
+    let has_waited = match (&base, &scope.waiter) {
+        (Some(base), Waiter::Worker(_)) => {
+            let tickets = || scope.tickets.get().is_some_and(|tickets| tickets.run_new());
+            let has_tickets = || scope.tickets.get().is_some_and(|tickets| tickets.has_new());
+            base.wait_within(core::ptr::from_ref(&scope).cast(), has_ended, tickets, has_tickets)
+        }
+        (Some(base), _) => base.wait_elsewhere(has_ended),
+        (None, Waiter::InTurn) => {
+            scope.tickets.get_or_init(Within::new).run_until(has_ended);
+            true
+        }
+        (None, _) => false,
+    };
+    if !has_waited {
+        // The caller is no worker of a team; or this is the child of a fork, where it is no worker at all.
+        scope.wait_for_count();
     }
+    drop(base);
     let panic = scope.panic.lock().take();
     match (outcome, panic) {
         (Err(payload), panic) => {

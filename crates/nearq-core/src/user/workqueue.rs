@@ -5,12 +5,13 @@ use core::mem::ManuallyDrop;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, Ordering, Platform};
 
 use crate::base::error::Error;
 use crate::base::ids::QueueKind;
 use crate::item::owned::Pending;
 use crate::queue::flush::{DrainedQueue, FlushedQueue};
+use crate::queue::team::{Closure, Team};
 use crate::queue::{Queue, SubmitKind};
 use crate::task;
 use crate::task::join::JoinHandle;
@@ -412,8 +413,35 @@ impl<P: Platform> Workqueue<P> {
         }
     }
 
+    /// Gives a closure of a scope to the queue, or to its team.
+    pub(crate) fn give(&self, closure: Closure) -> Result<(), Error> {
+        if let Some(team) = self.inside().team() {
+            team.inject(closure);
+            self.call_thief();
+            return Ok(());
+        }
+        self.try_spawn(closure).map(drop).map_err(TrySpawnError::into_error)
+    }
+
+    /// Adds numbers and other work to the workers of a queue on which nothing has been queued.
+    ///
+    /// # Panics
+    /// If the queue has a team.
+    #[doc(hidden)]
+    pub fn form_team(&self, team: Arc<dyn Team<P>>) {
+        self.inside().form_team(team);
+    }
+
+    /// Ensures that a member of the team comes for work that has become visible.
+    #[doc(hidden)]
+    pub fn call_thief(&self) {
+        P::fence(Ordering::SeqCst);
+        self.inside().call_thief(crate::fork_join::steal_for);
+    }
+
     /// Whether the caller is within an item of this queue.
-    pub(crate) fn is_served_here(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_served_here(&self) -> bool {
         crate::queue::serves::<P>(self.inside())
     }
 
@@ -439,8 +467,9 @@ impl<P: Platform> Workqueue<P> {
     ///
     /// **Within an item of the same queue**, the item keeps its place under [`max_active`](crate::WorkqueueBuilder::max_active), so the
     /// limit may leave none for the closures. Such a scope therefore runs the closures that no worker has started: itself, in the item's
-    /// place, in the order in which they were spawned. So it ends whatever the limit is, even on a queue that runs one item at a time.
-    /// Items of two queues that each enter a scope on the other queue can still wait for each other.
+    /// place, newest first; other workers take the oldest, as for [`join`](Self::join). So it ends whatever the limit is, even on a queue
+    /// that runs one item at a time. (On per-CPU queues and queues that run one item at a time, the scope runs its closures in the order in
+    /// which they were spawned.) Items of two queues that each enter a scope on the other queue can still wait for each other.
     ///
     /// # Panics
     /// With the panic of `f`, or else of the first closure that panicked, after all have ended. If the queue refuses a closure, because it

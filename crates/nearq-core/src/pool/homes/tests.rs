@@ -23,7 +23,7 @@ unsafe fn not_run(_: NonNull<Item<Sim>>) -> Executed {
 unsafe fn free(_: NonNull<Item<Sim>>) {}
 
 static TABLE: ItemVtable<Sim> = ItemVtable {
-    is_optional: false,
+    is_optional: crate::item::never_optional,
     execute: not_run,
     free,
     parts: None,

@@ -1,0 +1,38 @@
+//! The bell of a deque: wakes its owner, which sleeps until something has happened that another thread brings about.
+//!
+//! The owner says that it sleeps, checks once more what it waits for, and sleeps. The other thread makes that come true, and then rings.
+//! All changes of the word are exchanges. So one of the two comes first: if it is the ring, the owner's exchange acquires what the other
+//! thread has done before; otherwise the ring finds that the owner sleeps, and wakes it. A ring may come without a reason.
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// See the head of the file.
+pub(crate) struct Bell<P: Platform>(P::AtomicU32);
+
+impl<P: Platform> Bell<P> {
+    pub(super) fn new() -> Self {
+        Bell(P::AtomicU32::new(AWAKE))
+    }
+
+    /// Sleeps until `has_come`. By the owner. The thread that makes that true must ring afterwards.
+    pub(crate) fn sleep_until(&self, has_come: impl Fn() -> bool) {
+        loop {
+            self.0.swap(ASLEEP, Ordering::AcqRel);
+            if has_come() {
+                self.0.swap(AWAKE, Ordering::AcqRel);
+                return;
+            }
+            P::wait_for_work(&self.0, ASLEEP, None);
+        }
+    }
+
+    /// Wakes the owner if it sleeps.
+    pub(crate) fn ring(&self) {
+        if self.0.swap(AWAKE, Ordering::AcqRel) == ASLEEP {
+            P::wake(&self.0, 1);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! From which deques a worker may steal, and how it does.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Instant, Platform};
+
+use super::PATIENCE;
+use super::in_use::queue_of;
+use super::waiting::run_down_to;
+use crate::deque::job::{Job, Progress, Theft};
+use crate::deque::{Deque, Requests, Steal};
+use crate::pool::Pool;
+use crate::pool::context::Context;
+use crate::queue::Queue;
+
+/// A job that the caller has stolen, and must run.
+pub(super) struct Stolen<'a, P: Platform> {
+    job: NonNull<Job<P>>,
+    victim: &'a Deque<P>,
+}
+
+impl<P: Platform> Stolen<'_, P> {
+    /// Runs it, and what it leaves in the thief's own deque. False in the child of a fork that it made.
+    pub(super) fn run(self, context: &Context<'_, P>, own: &Deque<P>) -> bool {
+        let floor = own.len();
+        // SAFETY: stolen, and not run.
+        let before = own.set_running(unsafe { self.job.as_ref() }.scope());
+        let theft = Theft { thief: context.worker.index, victim: self.victim };
+        // SAFETY: as above.
+        if !unsafe { Job::execute(self.job, Some(theft)) } {
+            return false;
+        }
+        own.set_running(before);
+        run_down_to(own, floor)
+    }
+}
+
+/// The deques from which the owner of `deque` may steal jobs of the queue, nearest first.
+pub(super) fn victims<'a, P: Platform>(
+    context: &Context<'a, P>,
+    queue: &'a Queue<P>,
+    deque: &'a Deque<P>,
+) -> impl Iterator<Item = &'a Deque<P>> {
+    let own = context.pool;
+    let siblings = own.key.helping.then(|| own.siblings()).into_iter().flatten();
+    // If the queue's attributes have changed, items that fork may run in pools of the former ones.
+    let is_former = move |pool: &&Pool<P>| {
+        !core::ptr::eq(*pool, own)
+            && (pool.key.pod.intersects(&own.key.pod)
+                || own.key.helping && !pool.may_be_helped_by(&own.key))
+    };
+    let former = queue.pwqs_in_service().map(|pwq| &*pwq.pool).filter(is_former);
+    core::iter::once(own)
+        .chain(siblings)
+        .chain(former)
+        .flat_map(move |pool| pool.deques(core::ptr::from_ref(queue).cast()))
+        .filter(move |other| !core::ptr::eq(*other, deque))
+}
+
+/// Runs a job that the thief offers which runs the job of that progress. False if there was none.
+pub(super) fn help_thief<P: Platform>(
+    context: &Context<'_, P>,
+    own: &Deque<P>,
+    progress: &Progress<P>,
+    asked: &mut Option<Instant>,
+) -> bool {
+    let Some((thief, victim)) = thief_of(context, progress) else { return false };
+    // While the thief runs the job, all that its deque holds are parts of that.
+    let may = || progress.thief() == Some(thief);
+    let stolen = steal_from(victim, may, asked);
+    stolen.map(|stolen| stolen.run(context, own)).is_some()
+}
+
+/// The number and the deque of the thief that runs the job of that progress.
+pub(super) fn thief_of<'a, P: Platform>(
+    context: &Context<'a, P>,
+    progress: &Progress<P>,
+) -> Option<(u32, &'a Deque<P>)> {
+    let thief = progress.thief()?;
+    Some((thief, context.services.workers.get(thief).deque.get()?))
+}
+
+/// The deques of the workers that run a stolen closure of that scope.
+pub(super) fn deques_running<'a, P: Platform>(
+    context: &Context<'a, P>,
+    own: &'a Deque<P>,
+    scope: *const (),
+) -> impl Iterator<Item = &'a Deque<P>> {
+    victims(context, queue_of(own), own).filter(move |victim| victim.running() == scope)
+}
+
+/// Runs a job that a thief offers which runs a closure of that scope. False if there was none.
+pub(super) fn help_scope<P: Platform>(
+    context: &Context<'_, P>,
+    own: &Deque<P>,
+    scope: *const (),
+    asked: &mut Option<Instant>,
+) -> bool {
+    // While a thief runs a closure of the scope, all that its deque holds are parts of that.
+    let stolen = deques_running(context, own, scope)
+        .find_map(|victim| steal_from(victim, || victim.running() == scope, asked));
+    stolen.map(|stolen| stolen.run(context, own)).is_some()
+}
+
+/// Steals from a deque. If its jobs are all private, asks the owner to make some public and, if that was asked [`PATIENCE`] ago, does it.
+pub(super) fn steal_from<'a, P: Platform>(
+    victim: &'a Deque<P>,
+    may: impl Fn() -> bool,
+    asked: &mut Option<Instant>,
+) -> Option<Stolen<'a, P>> {
+    let stolen = |job| Some(Stolen { job, victim });
+    match victim.steal(&may) {
+        Steal::Job(job) => return stolen(job),
+        Steal::Empty => return None,
+        Steal::Private => {}
+    }
+    let now = P::now();
+    match *asked {
+        Some(since) if now - since >= PATIENCE => {
+            victim.claim(&may);
+            match victim.steal(&may) {
+                Steal::Job(job) => stolen(job),
+                _ => None,
+            }
+        }
+        Some(_) => None,
+        None => {
+            victim.request(Requests::SHARE);
+            *asked = Some(now);
+            None
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a thief does: steals jobs of its queue and runs them, until there are none.
+
+use nearq_platform::Platform;
+
+use super::in_use::InUse;
+use super::stealing::{Stolen, steal_from, victims};
+use super::waiting::run_closure;
+use super::{PAUSES, SEARCH};
+use crate::deque::{Deque, Requests};
+use crate::limit::pool_workqueue::PoolWorkqueue;
+use crate::pool::context::{Context, with_current};
+use crate::queue::Queue;
+use crate::queue::team::{Closure, Team, TeamBell};
+use crate::queue::thieves::Thieves;
+
+/// What a thief runs as an item of the queue.
+pub(crate) fn steal_for<P: Platform>(queue: &Queue<P>, thieves: &Thieves<P>) {
+    thieves.begin();
+    with_current::<P, _>(|context| {
+        let in_use = InUse::begin(context, queue);
+        let team = queue.team();
+        let thief = ThiefAtWork { context, queue, thieves, team, deque: in_use.deque() };
+        let Some(team) = team else {
+            thief.work();
+            return;
+        };
+        if !team.enter(TeamBell::of(&thief.deque.bell)) {
+            // All numbers are held. A worker that leaves checks what is left.
+            thief.end_search();
+        } else if thief.work() {
+            team.leave();
+            if team.has_shared() {
+                // It came when there was no number for another thief.
+                thieves.call(queue);
+            }
+        }
+    });
+}
+
+/// A thief that runs.
+struct ThiefAtWork<'a, P: Platform> {
+    context: &'a Context<'a, P>,
+    queue: &'a Queue<P>,
+    thieves: &'a Thieves<P>,
+    team: Option<&'a dyn Team<P>>,
+    deque: &'a Deque<P>,
+}
+
+/// What a thief has found.
+enum Found<'a, P: Platform> {
+    Job(Stolen<'a, P>),
+    Closure(Closure),
+}
+
+impl<P: Platform> ThiefAtWork<'_, P> {
+    /// It is counted as searching when this begins, and not any more when it ends. False in the child of a fork that a job made.
+    fn work(&self) -> bool {
+        while let Some(found) = self.find() {
+            self.end_search();
+            // The first fork of the job calls another thief, if none searches.
+            self.deque.request(Requests::CALL);
+            let is_here = match found {
+                Found::Job(stolen) => stolen.run(self.context, self.deque),
+                Found::Closure(closure) => run_closure(self.deque, 0, closure),
+            };
+            if !is_here {
+                return false;
+            }
+            self.thieves.begin_search();
+            if self.is_in_the_way() {
+                break;
+            }
+        }
+        self.end_search();
+        true
+    }
+
+    /// Whether others wait for its worker, its place under a limit, or its end. They come first; the thief must give way to them.
+    fn is_in_the_way(&self) -> bool {
+        let pool = self.context.pool;
+        // SAFETY: the pwq of the item that this worker runs, which is the thief.
+        let served = unsafe { PoolWorkqueue::of(self.context.account.get()).as_ref() };
+        // Other thieves are no reason: they would do the same.
+        (pool.has_work() && !pool.waits_for_optional_only())
+            || pool.concurrency.has_waiting()
+            || pool.is_over()
+            || served
+                .is_none_or(|pwq| self.queue.held_back_beside(pwq) || !self.queue.leads_to(pwq))
+    }
+
+    /// Stops searching. If it was the last thief that searched, it calls another one for what is there; and from now on, owners must call
+    /// one.
+    fn end_search(&self) {
+        if !self.thieves.end_search() {
+            return;
+        }
+        let is_left = || {
+            self.victims().any(Deque::has_jobs) || self.team.is_some_and(|team| team.has_shared())
+        };
+        let found = is_left() || {
+            self.victims().for_each(|victim| victim.request(Requests::CALL));
+            // Pairs with the light fence between an owner's push and its reads.
+            P::heavy_fence() && is_left()
+        };
+        if found {
+            self.thieves.call(self.queue);
+        }
+    }
+
+    /// Searches until there is a job or a closure, or for long enough.
+    fn find(&self) -> Option<Found<'_, P>> {
+        let since = P::now();
+        let mut asked = None;
+        loop {
+            if let Some(closure) = self.team.and_then(|team| team.take_own()) {
+                return Some(Found::Closure(closure));
+            }
+            let stolen = self.victims().find_map(|victim| {
+                let may = || core::ptr::addr_eq(victim.group(), self.queue);
+                steal_from(victim, may, &mut asked)
+            });
+            if let Some(stolen) = stolen {
+                return Some(Found::Job(stolen));
+            }
+            if let Some(closure) = self.team.and_then(|team| team.take_shared()) {
+                return Some(Found::Closure(closure));
+            }
+            if P::now() - since >= SEARCH {
+                return None;
+            }
+            P::pause(PAUSES);
+        }
+    }
+
+    /// The deques that it may steal from.
+    fn victims(&self) -> impl Iterator<Item = &Deque<P>> {
+        victims(self.context, self.queue, self.deque)
+    }
+}

@@ -1,0 +1,118 @@
+//! What a layer above may add to a queue whose items fork: numbers for its workers, and work of its own beside the jobs in their deques.
+//!
+//! A queue with a team is given no items: all that it runs, its thieves run (`thieves`, `fork_join`). A thief enters the team when it
+//! begins, and leaves it when it ends. In between it is a *member*. What the team adds comes in three kinds:
+//!
+//! | work | taken by |
+//! |---|---|
+//! | own | the member that it is for, or that has left it, between two jobs |
+//! | shared | any member, between two jobs, when there are no jobs |
+//! | urgent | the member that it is for, also while that waits |
+//!
+//! # No shared work is forgotten
+//! As for jobs: the team makes the work visible, then calls a thief. A thief that leaves stops searching, then asks whether there is shared
+//! work. If all numbers are held when a thief is called, the thief ends at once; so a member that leaves gives its number back, then asks.
+
+use std::sync::Arc;
+
+use nearq_platform::{Linux, Platform};
+
+use super::Queue;
+use crate::deque::bell::Bell;
+use crate::pool::Pool;
+use crate::queue::thieves::Thieves;
+
+/// Something to run. It may panic; the panic is counted, and goes no further.
+pub type Closure = Box<dyn FnOnce() + Send>;
+
+/// For what a member waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A part of its own queue's work, which other members run.
+    Within,
+    /// Closures on another queue.
+    Elsewhere,
+}
+
+/// Wakes a member that sleeps in a join or a scope.
+pub struct TeamBell<P: Platform = Linux>(Arc<Bell<P>>);
+
+impl<P: Platform> Clone for TeamBell<P> {
+    fn clone(&self) -> Self {
+        TeamBell(Arc::clone(&self.0))
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for TeamBell<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("TeamBell")
+    }
+}
+
+impl<P: Platform> TeamBell<P> {
+    pub(crate) fn of(bell: &Arc<Bell<P>>) -> Self {
+        TeamBell(Arc::clone(bell))
+    }
+
+    /// Wakes the member, which then asks for urgent work. Call it after that work is visible.
+    pub fn ring(&self) {
+        self.0.ring();
+    }
+}
+
+/// See the head of the file. All functions are called by the members themselves, except [`is_short`](Self::is_short),
+/// [`inject`](Self::inject), [`has_shared`](Self::has_shared) and [`after_fork_in_child`](Self::after_fork_in_child). None may unwind.
+pub trait Team<P: Platform = Linux>: Send + Sync {
+    /// At most how many members there are at once.
+    fn size(&self) -> usize;
+
+    /// Whether there are fewer members than there should be, if there is work. Then a worker is added for a thief that waits for one.
+    fn is_short(&self) -> bool;
+
+    /// The calling thief becomes a member, if there is a number left.
+    fn enter(&self, bell: TeamBell<P>) -> bool;
+
+    /// The calling thief is no longer a member.
+    fn leave(&self);
+
+    /// Takes own work of the caller.
+    fn take_own(&self) -> Option<Closure>;
+
+    /// Takes shared work.
+    fn take_shared(&self) -> Option<Closure>;
+
+    /// Whether a thief that came now would become a member, and find own or shared work.
+    fn has_shared(&self) -> bool;
+
+    /// Takes urgent work of the caller, which waits.
+    fn take_urgent(&self, wait: Wait) -> Option<Closure>;
+
+    /// Whether there is urgent work of the caller, which waits.
+    fn has_urgent(&self, wait: Wait) -> bool;
+
+    /// The caller is about to sleep while it waits, or has been woken. From the former to the latter, its bell is rung if urgent work comes.
+    fn sleeps(&self, wait: Wait, begins: bool);
+
+    /// Adds shared work: a closure that was given to the queue by a thread that is no member. The caller calls a thief.
+    fn inject(&self, closure: Closure);
+
+    /// Forgets all members and all work. In the child of a fork.
+    fn after_fork_in_child(&self);
+}
+
+impl<P: Platform> Queue<P> {
+    /// Sets the team. Before anything is queued, and once.
+    pub(crate) fn form_team(&self, team: Arc<dyn Team<P>>) {
+        assert!(self.team.set(team).is_ok(), "a queue has one team");
+    }
+
+    pub(crate) fn team(&self) -> Option<&dyn Team<P>> {
+        self.team.get().map(|team| &**team)
+    }
+
+    /// Calls a thief that runs that function, from any thread; after work has become visible, with a fence in between.
+    pub(crate) fn call_thief(&self, run: fn(&Queue<P>, &Thieves<P>)) {
+        let pool: &Pool<P> = self.pool_here();
+        self.thieves(pool, run).call(self);
+    }
+}
