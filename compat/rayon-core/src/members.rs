@@ -1,0 +1,475 @@
+//! The numbered workers of a pool, and the closures that wait for one of them.
+//!
+//! A pool is a work queue with a team ([`nearq::team`]). The workers that run its closures are members of the team. Each holds a number
+//! below the pool's size; a number is never held by two members at once. A member keeps its number while it waits or blocks. So a blocked
+//! worker can be replaced as long as there is a number left.
+//!
+//! | closures | where they wait | who runs them |
+//! |---|---|---|
+//! | halves of `join`, closures of scopes | in the deque of the worker that offers them (nearq's) | that worker, or one that steals them |
+//! | `spawn` in a member | the member's own list | the member, newest first; or any other one, oldest first |
+//! | `spawn`, `install` and the like elsewhere | the list of injected closures | any member |
+//! | `broadcast` | the mailbox of each number | the member that holds the number, also while it waits |
+//!
+//! A member that waits for another part of its own computation runs nothing else but its mailbox: an unrelated closure might want a lock
+//! that it holds. A member that waits for another pool runs anything of its own pool, if no number is left for another worker: that pool
+//! may be waiting for this one.
+//!
+//! # Who may touch what
+//! All lists have locks, and no foreign code runs under them. Each has a count that is changed under the lock (`SeqCst`) and read without
+//! it. In the child of a fork all of it is replaced at once (`after_fork_in_child`): a lock may be held by a thread that is not there.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use nearq::team::{Closure, Team, TeamBell, Wait};
+use nearq_platform::{Linux, LockPlatform};
+
+use crate::registry::Registry;
+
+/// See the head of the file.
+pub(crate) struct Members {
+    size: usize,
+    /// As many members should run at once, if there is work.
+    parallelism: usize,
+    /// For members that spawn.
+    pub(crate) registry: Weak<Registry>,
+    state: AtomicPtr<State>,
+}
+
+/// What is replaced in the child of a fork.
+struct State {
+    slots: Box<[Slot]>,
+    numbers: Mutex<Numbers>,
+    /// How many numbers workers hold.
+    held: AtomicUsize,
+    /// Notified when a number that a thread wants has been given back.
+    returned: Condvar,
+    injected: Mutex<VecDeque<Closure>>,
+    /// Closures that any member may run: injected ones, and those on members' own lists.
+    shared: AtomicUsize,
+    /// Closures in mailboxes.
+    mail: AtomicUsize,
+    /// Members that sleep while they wait for another pool.
+    elsewhere: AtomicUsize,
+}
+
+/// What belongs to a number.
+#[repr(align(128))]
+#[derive(Default)]
+struct Slot {
+    own: Mutex<VecDeque<Own>>,
+    own_len: AtomicUsize,
+    /// Closures of `spawn_fifo`, oldest first.
+    fifo: Mutex<VecDeque<Closure>>,
+    mail: Mutex<VecDeque<Closure>>,
+    mail_len: AtomicUsize,
+    /// The bell of the member that holds the number.
+    bell: Mutex<Option<TeamBell>>,
+    /// Whether that member sleeps while it waits for another pool.
+    elsewhere: AtomicBool,
+}
+
+/// An entry of a member's own list.
+enum Own {
+    Closure(Closure),
+    /// The oldest closure of the member's `spawn_fifo`.
+    Fifo,
+}
+
+struct Numbers {
+    free: Vec<usize>,
+    /// The number that the thread which has built the pool wants back (`use_current_thread`).
+    wanted: Option<usize>,
+}
+
+/// The member that the current thread is.
+#[derive(Clone, Copy)]
+struct Current {
+    members: *const Members,
+    number: usize,
+    /// The process in which it became one.
+    epoch: u64,
+    /// It is no worker: it has built the pool, and keeps a number of it.
+    is_attached: bool,
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<Current>> = const { Cell::new(None) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A member, as the thread sees it that is one.
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    current: Current,
+}
+
+impl Member {
+    /// The member that the current thread is, if it is one.
+    #[inline]
+    pub(crate) fn current() -> Option<Member> {
+        let current = CURRENT.get()?;
+        // In the child of a fork, the thread that forked is no worker.
+        (current.is_attached || current.epoch == Linux::fork_epoch()).then_some(Member { current })
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.current.number
+    }
+
+    pub(crate) fn is_attached(&self) -> bool {
+        self.current.is_attached
+    }
+
+    fn members(&self) -> &Members {
+        // SAFETY: a worker's team exists as long as the worker runs an item of the queue; an attached thread's team is never freed
+        // (`attach`).
+        unsafe { &*self.current.members }
+    }
+
+    /// The size of its pool.
+    pub(crate) fn size(&self) -> usize {
+        self.members().size
+    }
+
+    /// Its pool; none if it is an attached thread, and the pool is gone.
+    pub(crate) fn registry(&self) -> Option<std::sync::Arc<Registry>> {
+        self.members().registry.upgrade()
+    }
+
+    pub(crate) fn is_of(&self, members: &Members) -> bool {
+        std::ptr::eq(self.current.members, members)
+    }
+
+    /// Whether it has offered or spawned closures that no worker has begun.
+    pub(crate) fn has_pending(&self) -> bool {
+        let slot = &self.members().state().slots[self.current.number];
+        nearq::team::has_own_jobs::<Linux>() || slot.own_len.load(Ordering::SeqCst) != 0
+    }
+
+    /// Adds a closure to its own list. It runs after closures that are added later, unless another member takes it.
+    pub(crate) fn spawn(&self, closure: Closure) {
+        self.members().push_own(self.current.number, Own::Closure(closure));
+    }
+
+    /// As [`spawn`](Self::spawn), but closures that are added like this run in the order in which they are added.
+    pub(crate) fn spawn_fifo(&self, closure: Closure) {
+        let members = self.members();
+        lock(&members.state().slots[self.current.number].fifo).push_back(closure);
+        members.push_own(self.current.number, Own::Fifo);
+    }
+
+    /// Runs a closure that the member has offered, spawned, or been sent. False if there was none.
+    pub(crate) fn run_local(&self) -> bool {
+        if nearq::team::run_own_job::<Linux>() {
+            return true;
+        }
+        let closure = self.members().take_own_of(self.current.number);
+        closure.map(|closure| closure()).is_some()
+    }
+
+    /// Runs any closure of the pool. False if there was none.
+    pub(crate) fn run_any(&self) -> bool {
+        if self.run_local() || nearq::team::run_stolen_job::<Linux>() {
+            return true;
+        }
+        self.members().take_any().map(|closure| closure()).is_some()
+    }
+}
+
+impl Members {
+    pub(crate) fn new(size: usize, parallelism: usize, registry: Weak<Registry>) -> Self {
+        Members { size, parallelism, registry, state: AtomicPtr::new(State::new(size)) }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    fn state(&self) -> &State {
+        // SAFETY: made as a box; replaced only in the child of a fork, where the former one is not freed.
+        unsafe { &*self.state.load(Ordering::Acquire) }
+    }
+
+    fn push_own(&self, number: usize, own: Own) {
+        let state = self.state();
+        let slot = &state.slots[number];
+        let mut list = lock(&slot.own);
+        list.push_back(own);
+        slot.own_len.store(list.len(), Ordering::SeqCst);
+        state.shared.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn pop_own(&self, number: usize, newest: bool) -> Option<Closure> {
+        let state = self.state();
+        let slot = &state.slots[number];
+        if slot.own_len.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let mut list = lock(&slot.own);
+        let own = if newest { list.pop_back() } else { list.pop_front() }?;
+        slot.own_len.store(list.len(), Ordering::SeqCst);
+        state.shared.fetch_sub(1, Ordering::SeqCst);
+        drop(list);
+        match own {
+            Own::Closure(closure) => Some(closure),
+            // Each entry was added after a closure.
+            Own::Fifo => lock(&slot.fifo).pop_front(),
+        }
+    }
+
+    fn take_mail(&self, number: usize) -> Option<Closure> {
+        let state = self.state();
+        let slot = &state.slots[number];
+        if slot.mail_len.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let mut mail = lock(&slot.mail);
+        let closure = mail.pop_front()?;
+        slot.mail_len.store(mail.len(), Ordering::SeqCst);
+        state.mail.fetch_sub(1, Ordering::SeqCst);
+        Some(closure)
+    }
+
+    fn take_own_of(&self, number: usize) -> Option<Closure> {
+        self.pop_own(number, true).or_else(|| self.take_mail(number))
+    }
+
+    fn take_any(&self) -> Option<Closure> {
+        let state = self.state();
+        if state.shared.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        // Each number begins with the next one, so that they do not all meet at the first.
+        let first = Member::current().map_or(0, |member| member.number() + 1);
+        let numbers = (0..self.size).map(|offset| (first + offset) % self.size);
+        numbers.into_iter().find_map(|number| self.pop_own(number, false)).or_else(|| {
+            let mut injected = lock(&state.injected);
+            let closure = injected.pop_front()?;
+            state.shared.fetch_sub(1, Ordering::SeqCst);
+            Some(closure)
+        })
+    }
+
+    /// Puts a closure into the mailbox of a number. The caller calls a worker.
+    pub(crate) fn post(&self, number: usize, closure: Closure) {
+        let state = self.state();
+        let slot = &state.slots[number];
+        let mut mail = lock(&slot.mail);
+        mail.push_back(closure);
+        slot.mail_len.store(mail.len(), Ordering::SeqCst);
+        state.mail.fetch_add(1, Ordering::SeqCst);
+        drop(mail);
+        let bell = lock(&slot.bell).clone();
+        if let Some(bell) = bell {
+            bell.ring();
+        }
+    }
+
+    /// The current thread, which is no worker, takes the number 0 for as long as it exists.
+    pub(crate) fn attach(self: &std::sync::Arc<Self>) {
+        let mut numbers = lock(&self.state().numbers);
+        numbers.free.retain(|number| *number != 0);
+        drop(numbers);
+        // Never freed: the thread may be there longer than the pool.
+        let members = std::sync::Arc::into_raw(std::sync::Arc::clone(self));
+        let epoch = Linux::fork_epoch();
+        CURRENT.set(Some(Current { members, number: 0, epoch, is_attached: true }));
+    }
+
+    /// Lets workers use the number of the attached thread, which is the caller, while that waits in `f`.
+    pub(crate) fn lend_attached<R>(&self, f: impl FnOnce() -> R) -> R {
+        let mut numbers = lock(&self.state().numbers);
+        numbers.free.push(0);
+        drop(numbers);
+        let result = f();
+        let state = self.state();
+        let mut numbers = lock(&state.numbers);
+        while let None = numbers.take(|number| number == 0) {
+            numbers.wanted = Some(0);
+            numbers = state.returned.wait(numbers).unwrap_or_else(PoisonError::into_inner);
+        }
+        numbers.wanted = None;
+        result
+    }
+
+    /// Whether every number is held.
+    fn is_full(&self) -> bool {
+        lock(&self.state().numbers).free.is_empty()
+    }
+}
+
+impl Numbers {
+    fn take(&mut self, is_right: impl Fn(usize) -> bool) -> Option<usize> {
+        let place = self.free.iter().rposition(|number| is_right(*number))?;
+        Some(self.free.swap_remove(place))
+    }
+}
+
+impl State {
+    fn new(size: usize) -> *mut State {
+        let state = State {
+            slots: (0..size).map(|_| Slot::default()).collect(),
+            // The lowest one is taken first.
+            numbers: Mutex::new(Numbers { free: (0..size).rev().collect(), wanted: None }),
+            held: AtomicUsize::new(0),
+            returned: Condvar::new(),
+            injected: Mutex::default(),
+            shared: AtomicUsize::new(0),
+            mail: AtomicUsize::new(0),
+            elsewhere: AtomicUsize::new(0),
+        };
+        Box::into_raw(Box::new(state))
+    }
+
+    fn has_mail(&self, number: usize) -> bool {
+        self.slots[number].mail_len.load(Ordering::SeqCst) != 0
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        // SAFETY: made as a box by `State::new`, and this is the last access.
+        drop(unsafe { Box::from_raw(*self.state.get_mut()) });
+    }
+}
+
+/// The member that a thief is, whose functions the queue calls in its thread.
+fn caller() -> Current {
+    CURRENT.get().expect("a member of the team calls this")
+}
+
+impl Team for Members {
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn is_short(&self) -> bool {
+        self.state().held.load(Ordering::Relaxed) < self.parallelism
+    }
+
+    fn enter(&self, bell: TeamBell) -> bool {
+        let state = self.state();
+        let mut numbers = lock(&state.numbers);
+        let wanted = numbers.wanted;
+        let may = |number| Some(number) != wanted;
+        let posted = (state.mail.load(Ordering::SeqCst) != 0)
+            .then(|| numbers.take(|number| may(number) && state.has_mail(number)))
+            .flatten();
+        let Some(number) = posted.or_else(|| numbers.take(may)) else { return false };
+        state.held.fetch_add(1, Ordering::Relaxed);
+        let is_last = numbers.free.is_empty();
+        drop(numbers);
+        if is_last {
+            self.wake_waiting();
+        }
+        *lock(&state.slots[number].bell) = Some(bell);
+        let epoch = Linux::fork_epoch();
+        CURRENT.set(Some(Current { members: self, number, epoch, is_attached: false }));
+        true
+    }
+
+    fn leave(&self) {
+        let state = self.state();
+        let Current { number, .. } = caller();
+        CURRENT.set(None);
+        *lock(&state.slots[number].bell) = None;
+        let mut numbers = lock(&state.numbers);
+        numbers.free.push(number);
+        state.held.fetch_sub(1, Ordering::Relaxed);
+        if numbers.wanted == Some(number) {
+            state.returned.notify_one();
+        }
+    }
+
+    fn take_own(&self) -> Option<Closure> {
+        self.take_own_of(caller().number)
+    }
+
+    fn take_shared(&self) -> Option<Closure> {
+        self.take_any()
+    }
+
+    fn has_shared(&self) -> bool {
+        let state = self.state();
+        if state.shared.load(Ordering::SeqCst) == 0 && state.mail.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let numbers = lock(&state.numbers);
+        let mut free = numbers.free.iter().filter(|number| Some(**number) != numbers.wanted);
+        if state.shared.load(Ordering::SeqCst) != 0 {
+            free.next().is_some()
+        } else {
+            free.any(|number| state.has_mail(*number))
+        }
+    }
+
+    fn take_urgent(&self, wait: Wait) -> Option<Closure> {
+        let mail = self.take_mail(caller().number);
+        if mail.is_some() || wait == Wait::Within || !self.is_full() {
+            return mail;
+        }
+        self.take_any()
+    }
+
+    fn has_urgent(&self, wait: Wait) -> bool {
+        let state = self.state();
+        state.has_mail(caller().number)
+            || wait == Wait::Elsewhere && state.shared.load(Ordering::SeqCst) != 0 && self.is_full()
+    }
+
+    fn sleeps(&self, wait: Wait, begins: bool) {
+        if wait == Wait::Elsewhere {
+            let state = self.state();
+            state.slots[caller().number].elsewhere.store(begins, Ordering::SeqCst);
+            if begins {
+                state.elsewhere.fetch_add(1, Ordering::SeqCst);
+            } else {
+                state.elsewhere.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn inject(&self, closure: Closure) {
+        let state = self.state();
+        let mut injected = lock(&state.injected);
+        injected.push_back(closure);
+        state.shared.fetch_add(1, Ordering::SeqCst);
+        drop(injected);
+        self.wake_waiting();
+    }
+
+    fn after_fork_in_child(&self) {
+        // The former state stays: a lock in it may be held, and the closures are the parent's.
+        self.state.store(State::new(self.size), Ordering::Release);
+        if let Some(current) = CURRENT.get()
+            && current.is_attached
+            && std::ptr::eq(current.members, self)
+        {
+            lock(&self.state().numbers).free.retain(|number| *number != current.number);
+        }
+    }
+}
+
+impl Members {
+    /// If no number is left for another worker, a member that waits for another pool must run what is there.
+    pub(crate) fn wake_waiting(&self) {
+        let state = self.state();
+        if state.elsewhere.load(Ordering::SeqCst) == 0 || !self.is_full() {
+            return;
+        }
+        for slot in &state.slots {
+            if slot.elsewhere.load(Ordering::SeqCst)
+                && let Some(bell) = lock(&slot.bell).clone()
+            {
+                bell.ring();
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A pool: its queue, the team of the queue, and what its builder has set.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nearq::team::Closure;
+use nearq::{Runtime, Workqueue};
+
+use crate::builder::{
+    ExitHandler, PanicHandler, StartHandler, ThreadPoolBuildError, ThreadPoolBuilder, ThreadSpawn,
+};
+use crate::members::{Member, Members};
+use crate::settings;
+use crate::threads::{Feed, ThreadBuilder};
+
+/// See the head of the file. It exists until no handle of the pool and no closure that was given to it is left.
+pub(crate) struct Registry {
+    id: usize,
+    /// Before the runtime that it is on.
+    queue: Workqueue,
+    members: Arc<Members>,
+    panic_handler: Option<Box<PanicHandler>>,
+    /// If the pool has threads of its own.
+    _runtime: Option<(Runtime, Feed)>,
+}
+
+/// What the threads of a pool call, if its builder has set it.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    pub(crate) start: Option<Box<StartHandler>>,
+    pub(crate) exit: Option<Box<ExitHandler>>,
+}
+
+/// The pool that is used outside of pools.
+static GLOBAL: OnceLock<Arc<Registry>> = OnceLock::new();
+static NEXT_ID: AtomicUsize = AtomicUsize::new(0);
+
+impl Registry {
+    pub(crate) fn new<S: ThreadSpawn>(
+        mut builder: ThreadPoolBuilder<S>,
+        is_global: bool,
+    ) -> Result<Arc<Registry>, ThreadPoolBuildError> {
+        let most = crate::max_num_threads();
+        let (size, parallelism) = (builder.size().min(most), builder.parallelism().min(most));
+        if builder.use_current_thread && Member::current().is_some() {
+            return Err(ThreadPoolBuildError::in_pool());
+        }
+        let attached = usize::from(builder.use_current_thread);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let mut name = if is_global { "rayon".to_owned() } else { format!("rayon-{id}") };
+        let own = if builder.needs_own_threads() {
+            if let Some(named) = builder.name_of(attached) {
+                name = settings::queue_name(&named).unwrap_or(name);
+            }
+            Some(Self::start_threads(&mut builder, attached, size)?)
+        } else {
+            None
+        };
+        let builder_of_queue = match &own {
+            Some((runtime, _)) => runtime.workqueue_builder(name),
+            None => Workqueue::builder(name),
+        };
+        // More than the members, so that none of them is held back where the limit is divided among nodes.
+        let queue = settings::apply(builder_of_queue.max_active(size + SPARE)).build();
+        let queue =
+            queue.map_err(|error| ThreadPoolBuildError::io(std::io::Error::other(error)))?;
+        let registry = Arc::new_cyclic(|registry| Registry {
+            id,
+            queue,
+            members: Arc::new(Members::new(size, parallelism, registry.clone())),
+            panic_handler: builder.panic_handler.take(),
+            _runtime: own,
+        });
+        registry.queue.form_team(Arc::clone(&registry.members) as _);
+        if builder.use_current_thread {
+            registry.members.attach();
+        }
+        Ok(registry)
+    }
+
+    /// Starts the threads of a pool that has its own, and the runtime that uses them.
+    fn start_threads<S: ThreadSpawn>(
+        builder: &mut ThreadPoolBuilder<S>,
+        attached: usize,
+        size: usize,
+    ) -> Result<(Runtime, Feed), ThreadPoolBuildError> {
+        let handlers =
+            Handlers { start: builder.start_handler.take(), exit: builder.exit_handler.take() };
+        let panic_handler = builder.panic_handler.take().map(Arc::<PanicHandler>::from);
+        if let Some(handler) = panic_handler.clone() {
+            builder.panic_handler = Some(Box::new(move |payload| handler(payload)));
+        }
+        let feed = Feed::new(handlers, panic_handler);
+        for index in attached..size {
+            let thread =
+                ThreadBuilder::new(builder.name_of(index), builder.stack_size, index, &feed);
+            builder.spawn_handler.spawn(thread).map_err(ThreadPoolBuildError::io)?;
+        }
+        let threads = feed.clone();
+        // A pool that consists of the current thread alone still has one worker, which uses that thread's number while it waits.
+        if attached == size {
+            let thread = ThreadBuilder::new(builder.name_of(0), builder.stack_size, 0, &feed);
+            thread.start().map_err(ThreadPoolBuildError::io)?;
+        }
+        let count = u32::try_from((size - attached).max(1)).unwrap_or(u32::MAX);
+        let runtime = Runtime::builder()
+            .thread_limit(count)
+            .threads_from(move |main| threads.give(main))
+            .build()
+            .map_err(|error| ThreadPoolBuildError::io(std::io::Error::other(error)))?;
+        Ok((runtime, feed))
+    }
+
+    /// The pool that is used outside of pools; it is made if there is none.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub(crate) fn global() -> &'static Arc<Registry> {
+        GLOBAL.get_or_init(|| {
+            Registry::new(ThreadPoolBuilder::new(), true)
+                .unwrap_or_else(|error| panic!("the global pool cannot be made: {error}"))
+        })
+    }
+
+    /// Makes the pool that is used outside of pools.
+    pub(crate) fn init_global<S: ThreadSpawn>(
+        builder: ThreadPoolBuilder<S>,
+    ) -> Result<(), ThreadPoolBuildError> {
+        let mut builder = Some(builder);
+        let mut outcome = Err(ThreadPoolBuildError::is_initialized());
+        let made = GLOBAL.get();
+        if made.is_none() {
+            // Only one thread comes here at a time; another one that does finds the pool made.
+            static MAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+            let _making = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if GLOBAL.get().is_none()
+                && let Some(builder) = builder.take()
+            {
+                let registry = Registry::new(builder, true)?;
+                if GLOBAL.set(registry).is_ok() {
+                    outcome = Ok(());
+                }
+            }
+        }
+        outcome
+    }
+
+    /// The pool of the current thread; otherwise the global one.
+    pub(crate) fn current() -> Arc<Registry> {
+        Member::current()
+            .and_then(|member| member.registry())
+            .unwrap_or_else(|| Arc::clone(Registry::global()))
+    }
+
+    pub(crate) fn id(&self) -> usize {
+        self.id
+    }
+
+    pub(crate) fn num_threads(&self) -> usize {
+        self.members.size()
+    }
+
+    pub(crate) fn queue(&self) -> &Workqueue {
+        &self.queue
+    }
+
+    /// The member of this pool that the current thread is, if it is one.
+    pub(crate) fn member(&self) -> Option<Member> {
+        Member::current().filter(|member| member.is_of(&self.members))
+    }
+
+    /// Whether the current thread is a worker that runs a closure of this pool.
+    pub(crate) fn is_served_here(&self) -> bool {
+        self.member().is_some_and(|member| !member.is_attached())
+    }
+
+    /// Waits in `f` for closures of this pool. If the caller is attached to the pool, workers use its number meanwhile.
+    pub(crate) fn wait<R>(&self, f: impl FnOnce() -> R) -> R {
+        if self.member().is_some_and(|member| member.is_attached()) {
+            self.members.lend_attached(|| {
+                self.queue.call_thief();
+                f()
+            })
+        } else {
+            f()
+        }
+    }
+
+    /// Runs `f` in a worker of the pool, and waits for it.
+    pub(crate) fn run_in_worker<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+        if self.is_served_here() { f() } else { self.wait(|| self.queue.install(f)) }
+    }
+
+    /// Has a closure run in the pool, which exists until then.
+    pub(crate) fn spawn(self: &Arc<Self>, f: impl FnOnce() + Send + 'static, fifo: bool) {
+        let registry = Arc::clone(self);
+        let closure: Closure = Box::new(move || {
+            registry.catch(f);
+            drop(registry);
+        });
+        match self.member() {
+            Some(member) if !member.is_attached() => {
+                if fifo {
+                    member.spawn_fifo(closure);
+                } else {
+                    member.spawn(closure);
+                }
+                self.members.wake_waiting();
+            }
+            _ => nearq::team::Team::inject(&*self.members, closure),
+        }
+        self.queue.call_thief();
+    }
+
+    /// Sends a closure to the member that has that number.
+    pub(crate) fn post(&self, number: usize, closure: Closure) {
+        self.members.post(number, closure);
+        self.queue.call_thief();
+    }
+
+    /// Runs `f`. A panic goes to the panic handler; without one, it ends the process.
+    pub(crate) fn catch(&self, f: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+            handle_panic(self.panic_handler.as_deref(), payload);
+        }
+    }
+
+    /// Blocks until the pool has no worker left.
+    #[cfg(all(test, rayon_core_tests))]
+    pub(crate) fn wait_until_stopped(&self) {
+        self.queue.flush().expect("the caller is not in the pool");
+    }
+}
+
+/// More thieves than members may be queued: those that find no number left, and end.
+const SPARE: usize = 64;
+
+/// Gives a panic to the handler. It ends the process if there is no handler, or if the handler panics too.
+pub(crate) fn handle_panic(handler: Option<&PanicHandler>, payload: Box<dyn Any + Send>) {
+    struct Abort;
+    impl Drop for Abort {
+        fn drop(&mut self) {
+            eprintln!(
+                "rayon: a closure of `spawn` panicked, and no panic handler took that; aborting"
+            );
+            std::process::abort();
+        }
+    }
+    let abort = Abort;
+    if let Some(handler) = handler {
+        handler(payload);
+        std::mem::forget(abort);
+    }
+}
+
+/// As in rayon's own crate, for its tests.
+#[cfg(all(test, rayon_core_tests))]
+pub(crate) fn in_worker<R: Send>(f: impl FnOnce(&(), bool) -> R + Send) -> R {
+    Registry::current().run_in_worker(|| f(&(), false))
+}

@@ -1,0 +1,270 @@
+//! [`scope`], [`scope_fifo`], and the same in the caller's thread.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nearq::team::Closure;
+
+use crate::broadcast::BroadcastContext;
+use crate::registry::Registry;
+
+/// Spawns closures that may borrow what outlives [`scope`].
+pub struct Scope<'scope> {
+    base: Base<'scope>,
+}
+
+/// As [`Scope`], but the closures that a member spawns run in the order in which it spawns them; see [`scope_fifo`].
+pub struct ScopeFifo<'scope> {
+    base: Base<'scope>,
+    /// By the number of the member that spawns: its closures, oldest first.
+    fifos: Box<[Mutex<VecDeque<Closure>>]>,
+}
+
+/// What both kinds have in common.
+struct Base<'scope> {
+    /// Its lifetimes are forgotten: it exists until its closures have ended, as this does.
+    scope: *const nearq::Scope<'static, 'static>,
+    registry: Arc<Registry>,
+    /// Invariant, as closures are that borrow for it.
+    _marker: PhantomData<Box<dyn FnOnce(&Scope<'scope>) + Send + Sync + 'scope>>,
+}
+
+// SAFETY: nearq's scope is `Sync`.
+unsafe impl Send for Base<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Base<'_> {}
+
+impl<'scope> Base<'scope> {
+    fn scope(&self) -> &'static nearq::Scope<'static, 'static> {
+        // SAFETY: it exists while this does.
+        unsafe { &*self.scope }
+    }
+
+    fn spawn(&self, closure: impl FnOnce() + Send + 'scope) {
+        // SAFETY: `in_scope` returns only when nearq's scope has ended, and so the closure; only then can `'scope` end.
+        let closure = unsafe { erased(closure) };
+        self.scope().spawn(closure);
+    }
+
+    fn spawn_broadcast(&self, call: impl Fn(usize) + Send + Sync + 'scope) {
+        let call = Arc::new(call);
+        for number in 0..self.registry.num_threads() {
+            let call = Arc::clone(&call);
+            // SAFETY: as in `spawn`.
+            let closure = unsafe { erased(move || call(number)) };
+            self.registry.post(number, self.scope().expect(closure));
+        }
+    }
+}
+
+/// # Safety
+/// The closure ends before `'scope` does.
+unsafe fn erased<'scope>(closure: impl FnOnce() + Send + 'scope) -> Closure {
+    let closure: Box<dyn FnOnce() + Send + 'scope> = Box::new(closure);
+    // SAFETY: as the caller promises. Only the lifetime changes.
+    unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + 'scope>, Closure>(closure) }
+}
+
+/// A pointer to a scope, in one of its closures.
+struct Pointer<T>(*const T);
+
+// SAFETY: what it leads to is `Sync`, and exists until the closure has ended.
+unsafe impl<T: Sync> Send for Pointer<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Pointer<T> {}
+
+impl<T> Pointer<T> {
+    /// # Safety
+    /// The scope has not ended.
+    unsafe fn get(&self) -> &T {
+        // SAFETY: as the caller promises.
+        unsafe { &*self.0 }
+    }
+}
+
+impl<'scope> Scope<'scope> {
+    /// Spawns a closure, which ends before the scope does. It is given the scope, to spawn more.
+    ///
+    /// Closures that a worker has spawned run newest first, if no other worker takes them; others take the oldest.
+    pub fn spawn<BODY>(&self, body: BODY)
+    where
+        BODY: FnOnce(&Scope<'scope>) + Send + 'scope,
+    {
+        let scope = Pointer(self);
+        // SAFETY: the scope waits for this closure.
+        self.base.spawn(move || body(unsafe { scope.get() }));
+    }
+
+    /// Spawns a closure once for each member of the pool. The calls end before the scope does.
+    pub fn spawn_broadcast<BODY>(&self, body: BODY)
+    where
+        BODY: Fn(&Scope<'scope>, BroadcastContext<'_>) + Send + Sync + 'scope,
+    {
+        let scope = Pointer(self);
+        self.base.spawn_broadcast(move |number| {
+            // SAFETY: the scope waits for this closure.
+            let scope = unsafe { scope.get() };
+            body(scope, BroadcastContext::new(&scope.base.registry, number));
+        });
+    }
+}
+
+impl<'scope> ScopeFifo<'scope> {
+    /// Spawns a closure, which ends before the scope does. It is given the scope, to spawn more.
+    ///
+    /// Closures that a worker has spawned run in the order in which it has spawned them, if no other worker takes them.
+    pub fn spawn_fifo<BODY>(&self, body: BODY)
+    where
+        BODY: FnOnce(&ScopeFifo<'scope>) + Send + 'scope,
+    {
+        let scope = Pointer(self);
+        // SAFETY: the scope waits for this closure.
+        let closure = move || body(unsafe { scope.get() });
+        let Some(member) = self.base.registry.member().filter(|member| !member.is_attached())
+        else {
+            self.base.spawn(closure);
+            return;
+        };
+        let number = member.number();
+        // SAFETY: as in `Base::spawn`: it is run by the closure below.
+        let closure = unsafe { erased(closure) };
+        self.fifo(number).push_back(closure);
+        let scope = Pointer(self);
+        self.base.spawn(move || {
+            // SAFETY: the scope waits for this closure.
+            let closure = unsafe { scope.get() }.fifo(number).pop_front();
+            closure.expect("each entry was added before a closure that takes one")();
+        });
+    }
+
+    fn fifo(&self, number: usize) -> std::sync::MutexGuard<'_, VecDeque<Closure>> {
+        // No foreign code runs under the lock.
+        self.fifos[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Spawns a closure once for each member of the pool. The calls end before the scope does.
+    pub fn spawn_broadcast<BODY>(&self, body: BODY)
+    where
+        BODY: Fn(&ScopeFifo<'scope>, BroadcastContext<'_>) + Send + Sync + 'scope,
+    {
+        let scope = Pointer(self);
+        self.base.spawn_broadcast(move |number| {
+            // SAFETY: the scope waits for this closure.
+            let scope = unsafe { scope.get() };
+            body(scope, BroadcastContext::new(&scope.base.registry, number));
+        });
+    }
+}
+
+impl fmt::Debug for Scope<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("pool_id", &self.base.registry.id()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ScopeFifo<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScopeFifo")
+            .field("num_fifos", &self.fifos.len())
+            .field("pool_id", &self.base.registry.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs `op` in a scope of that pool, and waits for the closures that were spawned in it.
+fn in_scope<'scope, R>(registry: &Arc<Registry>, op: impl FnOnce(Base<'scope>) -> R) -> R {
+    registry.wait(|| {
+        registry.queue().scope(|scope| {
+            let scope = std::ptr::from_ref(scope).cast();
+            op(Base { scope, registry: Arc::clone(registry), _marker: PhantomData })
+        })
+    })
+}
+
+fn lifo_scope<'scope, R>(registry: &Arc<Registry>, op: impl FnOnce(&Scope<'scope>) -> R) -> R {
+    let mut place = None;
+    // The value stays until nearq's scope has ended: its closures refer to it.
+    in_scope(registry, |base| op(place.insert(Scope { base })))
+}
+
+fn fifo_scope<'scope, R>(registry: &Arc<Registry>, op: impl FnOnce(&ScopeFifo<'scope>) -> R) -> R {
+    let mut place = None;
+    let fifos = (0..registry.num_threads()).map(|_| Mutex::default()).collect();
+    // As above.
+    in_scope(registry, |base| op(place.insert(ScopeFifo { base, fifos })))
+}
+
+/// Runs `op` in the current pool, or else in the global one, and waits for all closures that were spawned in its scope. They may borrow
+/// what outlives the call. What they wrote is visible then.
+///
+/// ```
+/// let mut counts = [0; 3];
+/// rayon_core::scope(|scope| {
+///     for (number, count) in counts.iter_mut().enumerate() {
+///         scope.spawn(move |_| *count = number * 10);
+///     }
+/// });
+/// assert_eq!(counts, [0, 10, 20]);
+/// ```
+///
+/// # Panics
+/// With the panic of `op`, or else of the first closure that panicked, after all have ended.
+pub fn scope<'scope, OP, R>(op: OP) -> R
+where
+    OP: FnOnce(&Scope<'scope>) -> R + Send,
+    R: Send,
+{
+    let registry = Registry::current();
+    registry.run_in_worker(|| lifo_scope(&registry, op))
+}
+
+/// As [`scope`], with closures that run in the order in which a worker has spawned them.
+///
+/// # Panics
+/// As [`scope`].
+pub fn scope_fifo<'scope, OP, R>(op: OP) -> R
+where
+    OP: FnOnce(&ScopeFifo<'scope>) -> R + Send,
+    R: Send,
+{
+    let registry = Registry::current();
+    registry.run_in_worker(|| fifo_scope(&registry, op))
+}
+
+/// As [`scope`], but `op` runs in the calling thread.
+///
+/// # Panics
+/// As [`scope`].
+pub fn in_place_scope<'scope, OP, R>(op: OP) -> R
+where
+    OP: FnOnce(&Scope<'scope>) -> R,
+{
+    in_place_scope_in(&Registry::current(), op)
+}
+
+/// As [`scope_fifo`], but `op` runs in the calling thread.
+///
+/// # Panics
+/// As [`scope`].
+pub fn in_place_scope_fifo<'scope, OP, R>(op: OP) -> R
+where
+    OP: FnOnce(&ScopeFifo<'scope>) -> R,
+{
+    in_place_scope_fifo_in(&Registry::current(), op)
+}
+
+pub(crate) fn in_place_scope_in<'scope, R>(
+    registry: &Arc<Registry>,
+    op: impl FnOnce(&Scope<'scope>) -> R,
+) -> R {
+    lifo_scope(registry, op)
+}
+
+pub(crate) fn in_place_scope_fifo_in<'scope, R>(
+    registry: &Arc<Registry>,
+    op: impl FnOnce(&ScopeFifo<'scope>) -> R,
+) -> R {
+    fifo_scope(registry, op)
+}
