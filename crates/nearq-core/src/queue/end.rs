@@ -10,6 +10,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::Queue;
 use crate::item::{Item, Started};
 use crate::limit::node_active::NodeActive;
+use crate::pool::worker::Worker;
 
 impl<P: Platform> Queue<P> {
     /// Adds an owner. The caller is one.
@@ -64,11 +65,16 @@ impl<P: Platform> Queue<P> {
         P::fence(Ordering::SeqCst);
         self.is_empty()
             && !self.domains().any(|domain| domain.activation_item.is_active())
-            && !self.inner().services.workers.iter().any(|worker| {
-                let account = worker.account();
-                // The pointer is compared, not followed: it may be another queue's.
-                self.pwqs().any(|own| core::ptr::eq(own.account(), account))
-            })
+            && !self.is_served()
+    }
+
+    /// Whether a worker serves one of its pwqs, retired ones included.
+    fn is_served(&self) -> bool {
+        // The workers first, and the pwqs once: a queue whose attributes have often changed has many thousands of pwqs.
+        let accounts = self.inner().services.workers.iter().map(Worker::account);
+        let served: Vec<_> = accounts.filter(|account| !account.is_null()).collect();
+        // The pointers are compared, not followed: they may be another queue's.
+        !served.is_empty() && self.pwqs().any(|own| served.contains(&own.account()))
     }
 
     /// Executes the queue's activation items that still wait for a worker. By a thread that waits for the queue's end: all workers may be

@@ -153,7 +153,8 @@ impl<P: Platform> Inner<P> {
             for worker in self.services.workers.iter().filter(|worker| worker.is_alive()) {
                 let account = worker.account();
                 // The pointer is compared, not followed: it may be that of a queue that is gone.
-                let serves = queue.pwqs().any(|own| core::ptr::eq(own.account(), account));
+                let serves =
+                    queue.pwqs_in_service().any(|own| core::ptr::eq(own.account(), account));
                 // A worker serves the pwq of its last item until it looks for another; at most as many items run as are left.
                 if let (true, Some(function)) = (serves && waiting != 0, worker.function()) {
                     waiting = waiting.saturating_sub(1);

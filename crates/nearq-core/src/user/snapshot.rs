@@ -88,13 +88,14 @@ pub struct WaitingItems {
     pub oldest: Option<Duration>,
 }
 
-/// The queue that an account belongs to, and its pwq as the queue has it: the pointer is compared, not followed.
+/// The queue on which an item of that account waits or runs, and its pwq as the queue has it: the pointer is compared, not followed. The
+/// pwqs on which nothing is left are not searched: there may be many thousands.
 fn owner_of<P: Platform>(
     queues: &[Arc<Queue<P>>],
     account: *const Account<P>,
 ) -> Option<(&Queue<P>, &PoolWorkqueue<P>)> {
     queues.iter().find_map(|queue| {
-        let own = queue.pwqs().find(|own| core::ptr::eq(own.account(), account))?;
+        let own = queue.pwqs_in_service().find(|own| core::ptr::eq(own.account(), account))?;
         Some((&**queue, own))
     })
 }

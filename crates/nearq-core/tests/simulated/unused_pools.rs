@@ -7,7 +7,7 @@ use nearq_core::{AffinityScope, Runtime, Workqueue};
 use nearq_platform::LockPlatform;
 use nearq_sim::Sim;
 
-use crate::common::simulate;
+use crate::common::{LONG, simulate};
 
 /// Longer than a worker of such a pool sleeps.
 const SOON: Duration = Duration::from_millis(150);
@@ -101,4 +101,28 @@ fn items_queued_before_a_change_of_attributes_run() {
             item.join().expect("no panic");
         }
     });
+}
+
+/// The drop checks that no worker serves the queue by a former attribute.
+#[test]
+fn dropping_a_changed_queue_takes_no_longer_while_other_workers_are_busy() {
+    let time_of_drop = |busy: u32| {
+        simulate("core:4", 1, move || {
+            let runtime = runtime();
+            let (changed, other) = (queue(&runtime), queue(&runtime));
+            for number in 0..300 {
+                changed.set_time_slice(slice(number)).expect("there is such a slice");
+            }
+            for _ in 0..busy {
+                let runtime = runtime.clone();
+                drop(other.spawn(move || runtime.block_in_place(|| Sim::sleep(LONG))));
+            }
+            Sim::sleep(SOON);
+            let begun = Sim::now();
+            drop(changed);
+            Sim::now() - begun
+        })
+    };
+    let (alone, beside) = (time_of_drop(0), time_of_drop(60));
+    assert!(beside < alone * 2, "{alone:?} alone, {beside:?} beside workers that are busy");
 }
