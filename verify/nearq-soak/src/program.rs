@@ -335,8 +335,7 @@ impl ProgramState {
             }
             let before = self.ledger.doings();
             if self.ledger.futures_left().is_some() || self.ledger.anything_runs() {
-                Sim::sleep(Duration::from_millis(1));
-                self.must_ask().then(|| self.is_anything_pending());
+                self.sleep_and_ask(Duration::from_millis(1));
             } else if let Some(until) = self.ledger.loose_until() {
                 // It is not known whether these will run, so they get as much time as anything else.
                 Sim::sleep(until.saturating_since(Sim::now()) + SETTLING);
@@ -362,8 +361,17 @@ impl ProgramState {
         }
     }
 
+    /// Sleeps, then asks for what the program waits for, if it may wait for that.
+    pub(super) fn sleep_and_ask(&self, time: Duration) {
+        Sim::sleep(time);
+        if self.must_ask() {
+            // As a thread does that polls a future, or asks whether an item is pending.
+            Sim::retry_now();
+        }
+    }
+
     /// Whether what is left may wait until a thread asks for it: threads were refused, and the runtime has none that would try again.
-    pub(super) fn must_ask(&self) -> bool {
+    fn must_ask(&self) -> bool {
         let runtime = self.runtime.lock().expect("not held by a panic").clone();
         self.plan.hardships.refused.is_some() && runtime.is_some_and(|of| of.thread_count() == 0)
     }
@@ -379,10 +387,10 @@ impl ProgramState {
     /// Everything has been queued and has run: checks that it is quiet, and tears everything down.
     fn strike(&self) {
         let ledger = &self.ledger;
-        let runtime = self.runtime.lock().expect("not held by a panic").take();
-        let runtime = runtime.expect("taken here only");
         Sim::stop_faults();
         self.check_counts();
+        let runtime = self.runtime.lock().expect("not held by a panic").take();
+        let runtime = runtime.expect("taken here only");
         Sim::sleep(SETTLING);
         if self.plan.hardships.refused.is_some() {
             // A thread that was refused may be started by the last attempt, and then waits once more for others.
@@ -445,7 +453,7 @@ impl ProgramState {
                     && count(|pwq| pwq.panicked) >= *panicked.start()
             };
             while !is_counted() && Sim::now() < deadline {
-                Sim::sleep(Duration::from_millis(1));
+                self.sleep_and_ask(Duration::from_millis(1));
             }
             let (completed, counted) = (count(|pwq| pwq.completed), count(|pwq| pwq.panicked));
             if !executed.contains(&completed) {
@@ -469,7 +477,7 @@ impl ProgramState {
         let is_used = |row: &nearq::inspect::DomainLimit| row.active != 0 || row.inactive != 0;
         let deadline = Sim::now() + PATIENCE;
         while queue.limits().iter().any(is_used) && Sim::now() < deadline {
-            Sim::sleep(Duration::from_millis(1));
+            self.sleep_and_ask(Duration::from_millis(1));
         }
         for row in queue.limits() {
             if is_used(&row) {
@@ -552,5 +560,33 @@ impl ProgramState {
             // Not `panic!`: its hook would print a report of an intended panic.
             resume_unwind(Box::new(panic_text(unit)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::draw;
+    use crate::plan::{FuturePlan, Handle, Hardships, IssuerPlan, Step};
+    use crate::verdict::{SeedOptions, run_plan};
+
+    /// Every thread is refused while a future is spawned. The runtime then has no thread that would try again, and the program no handle.
+    #[test]
+    fn a_future_without_a_handle_is_asked_for() {
+        let spawn =
+            Step::Future { queue: 0, plan: Arc::new(FuturePlan::default()), handle: Handle::Drop };
+        let ops = [Step::Sleep(Duration::from_millis(1)), spawn].map(Op::Step).to_vec();
+        let refused = Some((Duration::ZERO, Duration::from_millis(100)));
+        let mut plan = Plan {
+            hardships: Hardships { refused, ..Hardships::default() },
+            faults: nearq_sim::Faults::NONE,
+            items: Vec::new(),
+            issuers: vec![IssuerPlan { pinned: None, ops }],
+            ..draw(0)
+        };
+        // A rescuer's thread would try again.
+        plan.queues.iter_mut().for_each(|queue| queue.rescuer = false);
+        let verdict = run_plan(plan, &SeedOptions::default());
+        assert!(verdict.passed(), "{verdict}");
     }
 }

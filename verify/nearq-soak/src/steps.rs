@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use nearq::{Error, JoinError, JoinHandle, Workqueue};
-use nearq_platform::{LockPlatform, Threads};
+use nearq_platform::LockPlatform;
 use nearq_sim::{Sim, compute};
 
 use super::futures::{Kept, Luggage};
@@ -391,13 +391,8 @@ impl ProgramState {
                 ));
                 return;
             }
-            Sim::sleep(pause);
+            self.sleep_and_ask(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
-            if self.must_ask() {
-                // The runtime has no worker, and after every thread was refused it may have no other thread either. Then only a thread that
-                // waits for work can try again, or one that asks whether an item is pending: as this one does.
-                Sim::retry_now();
-            }
         }
         note(format_args!("has awaited queue-{queue}"));
     }
