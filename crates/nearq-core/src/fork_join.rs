@@ -320,3 +320,6 @@ pub fn run_stolen_job<P: Platform>() -> bool {
     })
     .unwrap_or(false)
 }
+
+#[cfg(test)]
+mod tests;

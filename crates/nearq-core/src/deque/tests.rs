@@ -59,7 +59,7 @@ impl<P: Platform> Counted<P> {
 
 struct Scene<P: Platform> {
     deque: Deque<P>,
-    jobs: [Counted<P>; 3],
+    jobs: [Counted<P>; 4],
     /// What a thief has found.
     found: P::AtomicU32,
 }
@@ -145,6 +145,32 @@ fn a_claim_that_comes_too_late_for_a_pop_takes_the_next_job_or_nothing() {
         scene.push(1);
         scene.end(1);
         Loom::join(thief);
+    });
+}
+
+/// The owner makes jobs public when there are fewer than a thief has claimed.
+#[test]
+#[cfg(not(miri))]
+fn a_claim_that_comes_too_late_for_several_pops_makes_no_old_job_public() {
+    model(3, || {
+        let scene = Modelled::new();
+        (0..3).for_each(|job| scene.push(job));
+        let owner = {
+            let scene = Arc::clone(&scene);
+            spawn(move || {
+                (0..3).rev().for_each(|job| scene.end(job));
+                scene.deque.request(Request::Share);
+                scene.push(3);
+            })
+        };
+        for _ in 0..3 {
+            scene.steal(0);
+        }
+        Loom::join(owner);
+        scene.end(3);
+        for (number, job) in scene.jobs.iter().enumerate() {
+            assert_eq!(job.runs(), 1, "job {number}");
+        }
     });
 }
 

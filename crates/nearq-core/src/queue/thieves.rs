@@ -202,7 +202,7 @@ impl<P: Platform> Thieves<P> {
         self.word.fetch_sub(ONE_SEARCHING, Ordering::SeqCst) == ONE_SEARCHING
     }
 
-    fn is_called(&self) -> bool {
+    pub(crate) fn is_called(&self) -> bool {
         self.word.load(Ordering::SeqCst) % ONE_SEARCHING != 0
     }
 
