@@ -10,17 +10,18 @@ use crate::deque::Deque;
 impl<P: Platform> Pool<P> {
     /// The item of a worker begins to fork, or has ended.
     pub(crate) fn change_forking(&self, more: bool) {
-        // SeqCst: a thief that leaves, and a worker that begins, each write one word and then read the other's (`fork_join`).
+        // Relaxed: a worker that begins to fork has a light fence after this, and a thief that leaves has a heavy one before it reads this
+        // (`queue/thieves`).
         if more {
-            self.forking.fetch_add(1, Ordering::SeqCst);
+            self.forking.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.forking.fetch_sub(1, Ordering::SeqCst);
+            self.forking.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// The deques of this pool that are in use for that group, each with its worker.
     pub(crate) fn deques(&self, group: *const ()) -> impl Iterator<Item = &Deque<P>> {
-        let forking = self.forking.load(Ordering::SeqCst) != 0;
+        let forking = self.forking.load(Ordering::Relaxed) != 0;
         let entries = forking.then(|| self.entries()).into_iter().flatten();
         entries
             .filter_map(|worker| worker.deque.get())

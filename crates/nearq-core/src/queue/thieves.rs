@@ -11,7 +11,7 @@
 //!
 //! # No job is forgotten
 //! A thread that offers a job writes it, then reads the word (`call`). A thief that leaves changes the word, then reads the deques. Between
-//! the two accesses the first has a light fence, and the second a heavy one.
+//! the two accesses the first has a light fence, and the second a heavy one. So the accesses of the word themselves are relaxed.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -140,11 +140,10 @@ impl<P: Platform> Thieves<P> {
     /// job, with a light fence in between; or by any thread, if the queue has a team.
     #[cold]
     pub(crate) fn call(&self, queue: &Queue<P>) {
-        P::model_fence();
-        let idle = self.word.load(Ordering::SeqCst) == 0
+        let idle = self.word.load(Ordering::Relaxed) == 0
             && self
                 .word
-                .compare_exchange(0, ONE_CALLED, Ordering::SeqCst, Ordering::SeqCst)
+                .compare_exchange(0, ONE_CALLED, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if !idle {
             return;
@@ -163,7 +162,7 @@ impl<P: Platform> Thieves<P> {
         if called {
             queue.wake_for_thief();
         } else {
-            self.word.fetch_sub(ONE_CALLED, Ordering::SeqCst);
+            self.word.fetch_sub(ONE_CALLED, Ordering::Relaxed);
         }
     }
 
@@ -189,21 +188,21 @@ impl<P: Platform> Thieves<P> {
 
     /// A thief that was called has started: it searches.
     pub(crate) fn begin(&self) {
-        self.word.fetch_add(ONE_SEARCHING - ONE_CALLED, Ordering::SeqCst);
+        self.word.fetch_add(ONE_SEARCHING - ONE_CALLED, Ordering::Relaxed);
     }
 
     /// A thief searches again, after a job.
     pub(crate) fn begin_search(&self) {
-        self.word.fetch_add(ONE_SEARCHING, Ordering::SeqCst);
+        self.word.fetch_add(ONE_SEARCHING, Ordering::Relaxed);
     }
 
     /// A thief stops searching. True if no other one searches or is called.
     pub(crate) fn end_search(&self) -> bool {
-        self.word.fetch_sub(ONE_SEARCHING, Ordering::SeqCst) == ONE_SEARCHING
+        self.word.fetch_sub(ONE_SEARCHING, Ordering::Relaxed) == ONE_SEARCHING
     }
 
     pub(crate) fn is_called(&self) -> bool {
-        self.word.load(Ordering::SeqCst) % ONE_SEARCHING != 0
+        self.word.load(Ordering::Relaxed) % ONE_SEARCHING != 0
     }
 
     /// Resets them to being free. In the child of a fork.
