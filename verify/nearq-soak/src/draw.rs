@@ -13,6 +13,8 @@ use super::plan::{
     Pause, Plan, QueuePlan, RuntimePlan, SetEnd, Step, To,
 };
 
+mod forks;
+
 /// The machines, from few CPUs to many: with every kind of pod, with and without SMT.
 const MACHINES: [&str; 12] = [
     "core:1",
@@ -90,6 +92,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
         items,
         issuers,
     };
+    forks::add(&mut plan, &topology);
     make_harder(&mut plan, topology.cpus().len());
     plan
 }
@@ -112,11 +115,14 @@ fn make_harder(plan: &mut Plan, cpus: usize) {
     let refused = dice.one_in(4).then(|| (dice.micros(0..=5000), dice.micros(1000..=1_000_000)));
     plan.hardships = Hardships {
         hooks: dice.one_in(3).then(|| dice.micros(0..=20_000)),
-        threads: dice.one_in(6).then(|| {
-            let (fewest, more) =
-                if plan.needs_one_worker() { (1, 4) } else { (FEWEST_THREADS, 64) };
-            fewest + dice.below(more) as u32
-        }),
+        threads: dice
+            .one_in(6)
+            .then(|| {
+                let (fewest, more) =
+                    if plan.needs_one_worker() { (1, 4) } else { (FEWEST_THREADS, 64) };
+                fewest + dice.below(more) as u32
+            })
+            .filter(|_| !plan.has_leaves_that_wait()),
         refused,
         drops_panic: dice.one_in(3),
         restless,
@@ -531,68 +537,4 @@ impl Drawer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_means_one_program() {
-        assert_eq!(draw(7).to_string(), draw(7).to_string());
-        assert_ne!(draw(7).to_string(), draw(8).to_string());
-    }
-
-    /// What a body waits for is on a higher queue than the body: otherwise two of them could wait for each other.
-    #[test]
-    fn nothing_waits_for_a_queue_that_may_wait_for_it() {
-        fn check_future(plan: &FuturePlan, queue: usize) {
-            for (_, pause) in &plan.pauses {
-                if let Pause::Closure { queue: target } = pause {
-                    assert!(*target >= queue, "{plan}");
-                }
-            }
-        }
-        fn check(body: &Body, queue: usize) {
-            for step in &body.steps {
-                match step {
-                    Step::Spawn { queue: target, body, .. } => {
-                        assert!(*target > queue, "{step}");
-                        check(body, *target);
-                    }
-                    Step::Scope { queue: target, bodies } => {
-                        assert!(*target > queue, "{step}");
-                        for body in bodies {
-                            check(body, *target);
-                        }
-                    }
-                    Step::Future { queue: target, plan, .. } => {
-                        assert!(*target > queue, "{step}");
-                        check_future(plan, *target);
-                    }
-                    Step::Set { queue: target, members, .. } => {
-                        assert!(*target > queue, "{step}");
-                        for member in members {
-                            match member {
-                                Member::Closure(body) => check(body, *target),
-                                Member::Future(plan) => check_future(plan, *target),
-                            }
-                        }
-                    }
-                    Step::FlushItem { .. } => panic!("only issuers wait for items: {step}"),
-                    Step::Flush { queue: target, .. } | Step::Drain { queue: target, .. } => {
-                        assert!(*target > queue, "{step}");
-                    }
-                    _ => {}
-                }
-            }
-        }
-        for seed in 0..500 {
-            let plan = draw(seed);
-            for item in &plan.items {
-                check(&item.body, *item.queues.last().unwrap());
-                assert!(
-                    item.queues.len() == 1
-                        || item.queues.iter().all(|queue| !plan.queues[*queue].dropped_early)
-                );
-            }
-        }
-    }
-}
+mod tests;

@@ -14,9 +14,10 @@
 //! - Workers run what belongs to their pod and mask (`placement`).
 //! - On an ordered queue nothing is overtaken: what was queued by a call that returned before another call began starts first.
 //! - While the runtime is frozen, nothing on a freezable queue runs or starts.
+//! - What a fork runs in another thread is subject to the same.
 //!
 //! Queueings and executions: `ledger/calls`; cancelling, disabling, delaying and waiting for items: `ledger/items`; futures:
-//! `ledger/futures`.
+//! `ledger/futures`; forks: `ledger/forks`.
 //!
 //! # What is checked at the end (`close`)
 //! - Each accepted queueing was followed by its execution, or cancelled; each call, accepted or not, by an execution that began after
@@ -36,6 +37,7 @@ use super::placement::{Defaults, Ground};
 use super::plan::{Kind, QueuePlan};
 
 mod calls;
+mod forks;
 mod futures;
 mod items;
 
@@ -81,6 +83,7 @@ pub(crate) struct Execution {
     on: Option<(usize, u64)>,
     /// The CPU of the worker's pod, if the pod is one CPU.
     pod: Option<usize>,
+    thread: u64,
     /// How many earlier executions of the unit there were.
     pub(crate) number: u64,
 }
@@ -141,7 +144,10 @@ struct QueueBook {
     open: BTreeSet<u64>,
     /// Drains that have begun, and ended.
     drains: (u64, u64),
+    /// Items that run, and threads that run leaves of forks and no item.
     running: usize,
+    /// How many items and leaves each thread runs, one within the other.
+    threads: BTreeMap<u64, usize>,
     /// The same, by the CPU of the worker's pod if the pod is one CPU.
     running_on: BTreeMap<usize, usize>,
     accepted: u64,
@@ -151,6 +157,7 @@ struct QueueBook {
     polls: u64,
     polling: usize,
     has_futures: bool,
+    has_forks: bool,
     is_dropped: bool,
     /// What was queued and has not started, if it is clear which queueing that is: the unit, and the number of the first
     /// queueing that began after this one had returned.
@@ -425,12 +432,12 @@ impl Ledger {
     /// How many executions of a queue there were, and how many of them panicked.
     pub(crate) fn counts(&self, queue: usize) -> (RangeInclusive<u64>, RangeInclusive<u64>) {
         let book = self.book();
-        let QueueBook { accepted, cancelled, panicked, polls, has_futures, .. } =
+        let QueueBook { accepted, cancelled, panicked, polls, has_futures, has_forks, .. } =
             book.queues[queue];
         let executed = accepted - cancelled;
         let least = executed.saturating_sub(book.unclear_cancels) + polls;
-        // A future that has ended may be executed once more, for nothing.
-        let most = if has_futures { u64::MAX } else { executed + book.perhaps_queued };
+        // A future that has ended may be executed once more, for nothing. Thieves are items too.
+        let most = if has_futures || has_forks { u64::MAX } else { executed + book.perhaps_queued };
         (least..=most, panicked..=panicked + book.unclear_panics)
     }
 
@@ -499,6 +506,22 @@ impl Book {
 }
 
 impl QueueBook {
+    /// A thread begins to run an item or a leaf. True if it runs nothing else of the queue.
+    fn enter(&mut self, thread: u64) -> bool {
+        let depth = self.threads.entry(thread).or_default();
+        *depth += 1;
+        *depth == 1
+    }
+
+    /// The thread has run it.
+    fn leave(&mut self, thread: u64) {
+        let depth = self.threads.get_mut(&thread).expect("it has entered");
+        *depth -= 1;
+        if *depth == 0 {
+            self.threads.remove(&thread);
+        }
+    }
+
     /// The limits under which the current items may have been admitted.
     fn bounds(&self) -> impl Iterator<Item = Bounds> {
         let oldest = self.outstanding.first_key_value().map_or(u64::MAX, |(oldest, _)| *oldest);

@@ -7,6 +7,9 @@
 //! changes its attributes: so it is always known which of them may be in effect. The first issuer owns the runtime's settings and the
 //! machine's limits. It also freezes, and thaws before it does anything else. Only the last queue may be freezable: what runs on it waits
 //! for nothing, so freezing always ends.
+//!
+//! A fork on the queue that a body certainly runs on waits only for parts of it that run already. An item that has several queues forks on
+//! none of them: it may have queued itself there, and the fork could wait behind that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +77,13 @@ pub(crate) enum SetEnd {
     Drop,
 }
 
+/// What a fork runs: a leaf, or two parts that are joined.
+#[derive(Clone, Debug)]
+pub(crate) enum Tree {
+    Leaf(Body),
+    Fork(Box<Tree>, Box<Tree>),
+}
+
 /// What an item or a closure does when it runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
@@ -104,6 +114,12 @@ pub(crate) enum Step {
     Scope {
         queue: usize,
         bodies: Vec<Arc<Body>>,
+    },
+    /// Runs a tree of joins on the queue, without an `install` if it is bare.
+    Fork {
+        queue: usize,
+        tree: Arc<Tree>,
+        bare: bool,
     },
     DropQueue {
         queue: usize,
@@ -317,24 +333,33 @@ impl Plan {
 
     /// Whether no item that workers run waits for another item that they must run: then one worker is enough.
     pub(crate) fn needs_one_worker(&self) -> bool {
-        let ops = self.issuers.iter().flat_map(|issuer| &issuer.ops);
-        let steps = ops.filter_map(|op| match op {
-            Op::Step(step) => Some(step),
-            _ => None,
-        });
         self.items.iter().all(|item| item.body.waits_for_nothing())
-            && steps.into_iter().all(Step::starts_what_waits_for_nothing)
+            && self.issuer_steps().all(Step::starts_what_waits_for_nothing)
+    }
+
+    /// Whether a leaf of a fork waits: then any number of threads may wait at once.
+    pub(crate) fn has_leaves_that_wait(&self) -> bool {
+        self.steps().any(|step| match step {
+            Step::Fork { tree, .. } => !tree.waits_for_nothing(),
+            _ => false,
+        })
     }
 
     /// Whether the program drains the queue: then it may refuse items.
     pub(crate) fn is_drained(&self, queue: usize) -> bool {
-        let bodies = self.items.iter().map(|item| &item.body);
-        let ops = self.issuers.iter().flat_map(|issuer| &issuer.ops);
-        let steps = ops.filter_map(|op| match op {
+        self.steps().any(|step| step.drains(queue))
+    }
+
+    /// The steps of issuers and of items' bodies.
+    fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.issuer_steps().chain(self.items.iter().flat_map(|item| &item.body.steps))
+    }
+
+    fn issuer_steps(&self) -> impl Iterator<Item = &Step> {
+        self.issuers.iter().flat_map(|issuer| &issuer.ops).filter_map(|op| match op {
             Op::Step(step) => Some(step),
             _ => None,
-        });
-        steps.chain(bodies.flat_map(|body| &body.steps)).any(|step| step.drains(queue))
+        })
     }
 
     /// The machine.
@@ -369,6 +394,25 @@ impl Body {
     }
 }
 
+impl Tree {
+    /// The leaves, from the first to the last.
+    pub(crate) fn leaves(&self) -> Vec<&Body> {
+        match self {
+            Tree::Leaf(body) => vec![body],
+            Tree::Fork(a, b) => [a.leaves(), b.leaves()].concat(),
+        }
+    }
+
+    /// The number of leaves.
+    pub(crate) fn count(&self) -> usize {
+        self.leaves().len()
+    }
+
+    fn waits_for_nothing(&self) -> bool {
+        self.leaves().into_iter().all(Body::waits_for_nothing)
+    }
+}
+
 impl Step {
     /// Whether what the step makes workers run waits for nothing.
     fn starts_what_waits_for_nothing(&self) -> bool {
@@ -376,6 +420,7 @@ impl Step {
         match self {
             Step::Spawn { body, .. } => within(body),
             Step::Scope { bodies, .. } => bodies.iter().all(within),
+            Step::Fork { tree, .. } => tree.waits_for_nothing(),
             Step::Set { members, .. } => {
                 let closure = |member: &Member| match member {
                     Member::Closure(body) => within(body),
@@ -394,6 +439,9 @@ impl Step {
             Step::Drain { queue: drained, .. } => *drained == queue,
             Step::Spawn { body, .. } => within(body),
             Step::Scope { bodies, .. } => bodies.iter().any(within),
+            Step::Fork { tree, .. } => {
+                tree.leaves().iter().any(|leaf| leaf.steps.iter().any(|step| step.drains(queue)))
+            }
             Step::Set { members, .. } => {
                 members.iter().any(|member| matches!(member, Member::Closure(body) if within(body)))
             }

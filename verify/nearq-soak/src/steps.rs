@@ -78,6 +78,7 @@ impl ProgramState {
             Step::Set { queue, members, joined, end } => {
                 self.set_of(*queue, members, *joined, *end, actor);
             }
+            Step::Fork { queue, tree, bare } => self.fork(*queue, tree, *bare, actor),
             Step::DropQueue { queue } => self.drop_queue(*queue, actor),
             Step::DropItem { item } => {
                 let work = self.works.lock().expect("not held by a panic")[*item].take();
@@ -216,7 +217,7 @@ impl ProgramState {
     }
 
     /// A queue that drains, or may have drained, has refused something.
-    fn refused(&self, call: Call, number: usize) {
+    pub(super) fn refused(&self, call: Call, number: usize) {
         note(format_args!("was refused by queue-{number}, which drains"));
         if !self.ledger.call_refused(call) {
             self.ledger.violation(format!(

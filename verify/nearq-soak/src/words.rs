@@ -6,7 +6,8 @@ use std::time::Duration;
 use nearq_sim::Faults;
 
 use super::plan::{
-    Allowance, Body, Change, FuturePlan, Handle, Hardships, Member, Op, Plan, RuntimePlan, Step, To,
+    Allowance, Body, Change, FuturePlan, Handle, Hardships, Member, Op, Plan, RuntimePlan, Step,
+    To, Tree,
 };
 
 /// The form of a wait.
@@ -56,6 +57,15 @@ impl fmt::Display for Body {
     }
 }
 
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tree::Leaf(body) => write!(f, "{body}"),
+            Tree::Fork(a, b) => write!(f, "({a} | {b})"),
+        }
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,6 +80,9 @@ impl fmt::Display for Step {
             Step::Scope { queue, bodies } => {
                 write!(f, "scope of {} closures on queue-{queue}:", bodies.len())?;
                 bodies.iter().try_for_each(|body| write!(f, " {body}"))
+            }
+            Step::Fork { queue, tree, bare } => {
+                write!(f, "{} {tree} on queue-{queue}", if *bare { "fork" } else { "install" })
             }
             Step::Flush { queue, polled } => write!(f, "flush queue-{queue}{}", as_future(*polled)),
             Step::Drain { queue, polled } => write!(f, "drain queue-{queue}{}", as_future(*polled)),

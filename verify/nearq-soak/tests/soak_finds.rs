@@ -17,8 +17,15 @@ const HANGS: [&str; 3] = ["what was queued has not ended", "deadlock", "did not 
 const MOST_SEEDS: u64 = 10_000;
 
 /// The variants that a test here looks for.
-const NAMED: [&str; 6] =
-    ["lost-wake-up", "double-run", "node_active-leak", "cancel-leak", "early-timer", "strict-leak"];
+const NAMED: [&str; 7] = [
+    "lost-wake-up",
+    "double-run",
+    "node_active-leak",
+    "cancel-leak",
+    "early-timer",
+    "strict-leak",
+    "join-asleep",
+];
 
 /// Every planted variant is tested for. A variant that takes several files has a block for each, named after the first one; `none` says
 /// which variant a program is.
@@ -91,6 +98,16 @@ fn a_timer_that_fires_early() {
 fn a_strict_item_in_another_pod() {
     is_found(
         "strict-leak",
-        &["a strict item for CPU", "a per-CPU item belongs to", "the queue's CPUs were"],
+        &[
+            "a strict item for CPU",
+            "a per-CPU item belongs to",
+            "the queue's CPUs were",
+            "run leaves of one tree",
+        ],
     );
+}
+
+#[test]
+fn a_join_that_is_not_woken() {
+    is_found("join-asleep", &HANGS);
 }

@@ -194,6 +194,7 @@ impl Ledger {
         {
             let at = &mut queues[waiting.queue];
             on = Some((waiting.queue, waiting.sequence));
+            at.enter(thread);
             at.running += 1;
             let (running, limit) = if at.kind == Kind::PerCpu {
                 // A rescuer serves one CPU after the other, and its pod does not say which. It counts for all CPUs together.
@@ -250,7 +251,7 @@ impl Ledger {
         for text in wrong {
             book.violation(text);
         }
-        Execution { on, pod, number }
+        Execution { on, pod, thread, number }
     }
 
     /// The unit's function returns, or panics.
@@ -262,6 +263,7 @@ impl Ledger {
         item.ended += 1;
         if let Some((queue, sequence)) = execution.on {
             let at = &mut queues[queue];
+            at.leave(execution.thread);
             at.running -= 1;
             if let Some(running) = execution.pod.and_then(|pod| at.running_on.get_mut(&pod))
                 && at.kind == Kind::PerCpu

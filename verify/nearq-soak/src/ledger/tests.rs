@@ -355,3 +355,75 @@ fn a_future_is_polled_twice_at_once_or_for_no_reason_or_lost() {
 fn complains_again(ledger: &Ledger, text: &str) {
     assert!(ledger.result().0.iter().any(|line| line.contains(text)), "{text}");
 }
+
+/// Another worker, of the same pod.
+const THIEF: u64 = 8;
+
+/// A ledger with an item that runs and forks, and a thief.
+fn forking(max_active: usize, kind: Kind) -> (Ledger, Execution) {
+    let ledger = of_kind(max_active, kind, "0-1");
+    ledger.worker_begins(THIEF, "thief".into(), "0-1".parse().unwrap());
+    queue(&ledger, 0);
+    let execution = start(&ledger, 0);
+    assert!(!ledger.begin_leaf(0, WORKER, 0, WORKER), "the item's own thread");
+    (ledger, execution)
+}
+
+/// The leaf and the item end.
+fn join(ledger: &Ledger, execution: Execution) {
+    ledger.end_leaf(0, WORKER, false);
+    ledger.end_execution(0, execution, false);
+    ledger.worker_ends(THIEF);
+}
+
+#[test]
+fn a_leaf_counts_as_an_item_in_another_thread_only() {
+    let (allowed, execution) = forking(2, Kind::Unbound);
+    assert!(allowed.begin_leaf(0, THIEF, 1, WORKER));
+    assert!(!allowed.begin_leaf(0, THIEF, 1, WORKER), "a leaf within a leaf");
+    allowed.end_leaf(0, THIEF, false);
+    allowed.end_leaf(0, THIEF, true);
+    join(&allowed, execution);
+    complains(&allowed, "");
+    let (beyond, execution) = forking(1, Kind::Unbound);
+    beyond.end_leaf(0, THIEF, beyond.begin_leaf(0, THIEF, 1, WORKER));
+    join(&beyond, execution);
+    complains(&beyond, "2 threads run its items and leaves at once, max_active was at most 1");
+}
+
+#[test]
+fn a_leaf_runs_where_or_when_it_must_not() {
+    for kind in [Kind::Ordered, Kind::PerCpu] {
+        let (ledger, execution) = forking(1, kind);
+        ledger.end_leaf(0, THIEF, ledger.begin_leaf(0, THIEF, 1, WORKER));
+        join(&ledger, execution);
+        complains(&ledger, "two threads run leaves of one tree");
+    }
+    let (ledger, execution) = forking(8, Kind::Unbound);
+    ledger.end_leaf(0, 99, ledger.begin_leaf(0, 99, 1, WORKER));
+    ledger.end_leaf(0, THIEF, ledger.begin_leaf(0, THIEF, 2, WORKER));
+    ledger.begin_frozen();
+    ledger.end_leaf(0, THIEF, ledger.begin_leaf(0, THIEF, 1, WORKER));
+    ledger.end_frozen();
+    join(&ledger, execution);
+    complains(&ledger, "a leaf runs in thread 99, which is no worker");
+    complains_again(&ledger, "a leaf ran on CPU 2");
+    complains_again(&ledger, "the runtime is frozen, and items of it run");
+    complains_again(&ledger, "a leaf starts although the runtime is frozen");
+}
+
+#[test]
+fn a_leaf_of_a_strict_queue_runs_in_another_pod() {
+    let (ledger, execution) = forking(8, Kind::Unbound);
+    ledger.book().queues[0].attributes.all[0].affinity_strict = true;
+    for (thread, pod) in [(10, "0"), (11, "1")] {
+        ledger.worker_begins(thread, "strict".into(), pod.parse().unwrap());
+    }
+    ledger.end_leaf(0, 10, ledger.begin_leaf(0, 10, 0, 10));
+    assert!(ledger.result().0.is_empty());
+    ledger.end_leaf(0, 11, ledger.begin_leaf(0, 11, 1, 10));
+    ledger.worker_ends(10);
+    ledger.worker_ends(11);
+    join(&ledger, execution);
+    complains(&ledger, "it is strict");
+}
