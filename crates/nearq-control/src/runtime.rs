@@ -123,6 +123,8 @@ impl RuntimeTarget {
             rescued: sum(|row| row.rescued),
             at_home: sum(|row| row.at_home),
             away: sum(|row| row.away),
+            thieves: sum(|row| row.thieves),
+            stolen: sum(|row| row.stolen),
             max_active: queue.max_active() as u64,
             wait: times.as_ref().map(|times| histogram(&times.wait)),
             run: times.as_ref().map(|times| histogram(&times.run)),

@@ -100,7 +100,7 @@ pub mod inspect {
 
     pub use crate::base::ids::{PoolId, QueueId, QueueKind};
     pub use crate::layout::domain::{Domain, DomainLimit};
-    pub use crate::limit::pool_workqueue::{InFlight, PoolStatistics};
+    pub use crate::limit::statistics::{InFlight, PoolStatistics};
     pub use crate::runtime::config::WorkerInfo;
     pub use crate::runtime::hogs::CpuHog;
     pub use crate::runtime::report::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit};

@@ -38,7 +38,8 @@ use crate::layout::attributes::{Attributes, Layout, Places};
 use crate::layout::domain::DomainLimit;
 use crate::layout::priority::Priority;
 use crate::limit::node_active::{Entry, NodeActive};
-use crate::limit::pool_workqueue::{HOMED, InFlight, OBSERVED, PoolStatistics, PoolWorkqueue};
+use crate::limit::pool_workqueue::{HOMED, OBSERVED, PoolWorkqueue};
+use crate::limit::statistics::{InFlight, PoolStatistics};
 use crate::observe::Observed;
 use crate::queue::runtime::{Inner, Runtime};
 

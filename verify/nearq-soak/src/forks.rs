@@ -71,8 +71,8 @@ impl ProgramState {
             } else {
                 // A part of the item that forks, or of one of which the ledger does not know.
                 self.ledger.call_failed(call);
-                if is_own_item && outcome.is_err() {
-                    self.ledger.join_panicked(number);
+                if is_own_item {
+                    self.ledger.joined_from_outside(number, outcome.is_err());
                 }
             }
             root.check(tree, 0..tree.count(), outcome.as_ref().map(|answer| answer.number));

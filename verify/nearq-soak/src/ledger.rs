@@ -157,7 +157,8 @@ struct QueueBook {
     polls: u64,
     polling: usize,
     has_futures: bool,
-    has_forks: bool,
+    /// Items that the runtime has made for joins from outside of the queue.
+    joins: u64,
     is_dropped: bool,
     /// What was queued and has not started, if it is clear which queueing that is: the unit, and the number of the first
     /// queueing that began after this one had returned.
@@ -432,12 +433,12 @@ impl Ledger {
     /// How many executions of a queue there were, and how many of them panicked.
     pub(crate) fn counts(&self, queue: usize) -> (RangeInclusive<u64>, RangeInclusive<u64>) {
         let book = self.book();
-        let QueueBook { accepted, cancelled, panicked, polls, has_futures, has_forks, .. } =
+        let QueueBook { accepted, cancelled, panicked, polls, has_futures, joins, .. } =
             book.queues[queue];
-        let executed = accepted - cancelled;
+        let executed = accepted - cancelled + joins;
         let least = executed.saturating_sub(book.unclear_cancels) + polls;
-        // A future that has ended may be executed once more, for nothing. Thieves are items too.
-        let most = if has_futures || has_forks { u64::MAX } else { executed + book.perhaps_queued };
+        // A future that has ended may be executed once more, for nothing.
+        let most = if has_futures { u64::MAX } else { executed + book.perhaps_queued };
         (least..=most, panicked..=panicked + book.unclear_panics)
     }
 

@@ -446,16 +446,17 @@ impl ProgramState {
             let count = |of: fn(&nearq::inspect::PoolStatistics) -> u64| -> u64 {
                 queue.statistics().iter().map(of).sum()
             };
+            // Thieves are the runtime's own.
+            let completed = || count(|pwq| pwq.completed).saturating_sub(count(|pwq| pwq.thieves));
             // An execution is counted a moment after its function has returned.
             let deadline = Sim::now() + PATIENCE;
             let is_counted = || {
-                count(|pwq| pwq.completed) >= *executed.start()
-                    && count(|pwq| pwq.panicked) >= *panicked.start()
+                completed() >= *executed.start() && count(|pwq| pwq.panicked) >= *panicked.start()
             };
             while !is_counted() && Sim::now() < deadline {
                 self.sleep_and_ask(Duration::from_millis(1));
             }
-            let (completed, counted) = (count(|pwq| pwq.completed), count(|pwq| pwq.panicked));
+            let (completed, counted) = (completed(), count(|pwq| pwq.panicked));
             if !executed.contains(&completed) {
                 self.ledger.violation(format!(
                     "queue-{number}: {executed:?} queueings were accepted and not cancelled, the statistics say {completed} completed"

@@ -42,11 +42,18 @@ pub(super) struct Counts<T> {
     /// Executions by the queue's rescuer, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rescued: Option<T>,
+    /// Executions that only ran closures of joins of other workers, if the queue's items fork.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) thieves: Option<T>,
+    /// Those closures, if the queue's items fork.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stolen: Option<T>,
 }
 
 impl Counts<u64> {
     fn of(queue: &QueueStatistics) -> Self {
         let per_cpu = queue.kind == "percpu";
+        let forks = queue.thieves != 0;
         Counts {
             started: queue.started,
             completed: queue.completed,
@@ -58,6 +65,8 @@ impl Counts<u64> {
             helped: (!per_cpu).then_some(queue.helped),
             mayday: queue.rescuer.then_some(queue.mayday),
             rescued: queue.rescuer.then_some(queue.rescued),
+            thieves: forks.then_some(queue.thieves),
+            stolen: forks.then_some(queue.stolen),
         }
     }
 
@@ -78,6 +87,8 @@ impl Counts<u64> {
             helped: optional(self.helped, earlier.helped),
             mayday: optional(self.mayday, earlier.mayday),
             rescued: optional(self.rescued, earlier.rescued),
+            thieves: optional(self.thieves, earlier.thieves),
+            stolen: optional(self.stolen, earlier.stolen),
         }
     }
 }
@@ -89,7 +100,7 @@ impl<T: Copy> Counts<T> {
     }
 
     /// The counts with their names; none for a count that does not apply to the queue.
-    pub(super) fn named(&self) -> [(&'static str, Option<T>); 9] {
+    pub(super) fn named(&self) -> [(&'static str, Option<T>); 11] {
         [
             ("started", Some(self.started)),
             ("ended", Some(self.completed)),
@@ -100,6 +111,8 @@ impl<T: Copy> Counts<T> {
             ("helped", self.helped),
             ("mayday", self.mayday),
             ("rescued", self.rescued),
+            ("thieves", self.thieves),
+            ("stolen", self.stolen),
         ]
     }
 }

@@ -143,6 +143,14 @@ pub(super) const QUEUE: &[Metric<QueueStatistics>] = &[
     counter("nearq_queue_items_rescued", "Executions by the rescuer.", |one| {
         one.rescuer.then_some(one.rescued)
     }),
+    counter(
+        "nearq_queue_thieves",
+        "Executions that ran joins' closures of other workers.",
+        |one| (one.thieves != 0).then_some(one.thieves),
+    ),
+    counter("nearq_queue_closures_stolen", "Closures of joins that another worker ran.", |one| {
+        (one.thieves != 0).then_some(one.stolen)
+    }),
     times("nearq_queue_wait", "Time from queueing to start, of timed items.", |one| {
         one.wait.as_ref()
     }),

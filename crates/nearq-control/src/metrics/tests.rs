@@ -27,6 +27,8 @@ fn everything() -> Statistics {
         cpu_ns: 1_500_000_000,
         rescuer: kind == "unbound",
         rescued: 3,
+        thieves: id - 1,
+        stolen: 9,
         wait: Some(times(0)),
         run: Some(times(4)),
         ..QueueStatistics::default()
@@ -215,6 +217,8 @@ fn values_are_exported_under_the_right_names() {
         "nearq_workers 4",
         "nearq_queue_items_started_total{queue=\"plain\",id=\"2\"} 12",
         "nearq_queue_items_rescued_total{queue=\"a \\\"b\\\"\\\\\\nc\",id=\"1\"} 3",
+        "nearq_queue_thieves_total{queue=\"plain\",id=\"2\"} 1",
+        "nearq_queue_closures_stolen_total{queue=\"plain\",id=\"2\"} 9",
         "nearq_queue_info{queue=\"plain\",id=\"2\",kind=\"percpu\",scope=\"default (cache_shard)\"} 1",
         "nearq_queue_cpu_seconds_total{queue=\"plain\",id=\"2\"} 1.5",
         "nearq_queue_wait_seconds_count{queue=\"plain\",id=\"2\"} 10",
@@ -226,6 +230,9 @@ fn values_are_exported_under_the_right_names() {
     // A queue without a rescuer has no counts of a rescuer, and hogs are counted for per-CPU queues only.
     assert!(!exported.contains("items_rescued_total{queue=\"plain\""));
     assert!(!exported.contains("cpu_intensive_total{queue=\"a "));
+    // The items of the other queue do not fork.
+    assert!(!exported.contains("thieves_total{queue=\"a "));
+    assert!(!exported.contains("stolen_total{queue=\"a "));
 }
 
 #[test]

@@ -80,6 +80,12 @@ pub struct QueueStatistics {
     /// Executions of items with a home that began elsewhere.
     #[serde(default)]
     pub away: u64,
+    /// Executions that only ran closures of a `join` of other workers.
+    #[serde(default)]
+    pub thieves: u64,
+    /// Closures of a `join` that another worker than the caller ran.
+    #[serde(default)]
+    pub stolen: u64,
     /// The limit: how many items may be active at once.
     pub max_active: u64,
     /// How long items waited from queueing to start, while they are timed.

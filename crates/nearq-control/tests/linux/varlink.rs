@@ -71,6 +71,8 @@ mod samples {
             rescued: 1,
             at_home: 1,
             away: 1,
+            thieves: 1,
+            stolen: 1,
             max_active: 1,
             wait: Some(histogram()),
             run: Some(histogram()),

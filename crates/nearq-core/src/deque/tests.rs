@@ -159,7 +159,7 @@ fn a_claim_that_comes_too_late_for_several_pops_makes_no_old_job_public() {
             let scene = Arc::clone(&scene);
             spawn(move || {
                 (0..3).rev().for_each(|job| scene.end(job));
-                scene.deque.request(Request::Share);
+                scene.deque.request(Requests::SHARE);
                 scene.push(3);
             })
         };

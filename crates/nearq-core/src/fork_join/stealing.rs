@@ -9,6 +9,7 @@ use super::in_use::queue_of;
 use super::waiting::run_down_to;
 use crate::deque::job::{Job, Progress, Theft};
 use crate::deque::{Deque, Requests, Steal};
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
 use crate::pool::context::Context;
 use crate::queue::Queue;
@@ -23,6 +24,10 @@ impl<P: Platform> Stolen<'_, P> {
     /// Runs it, and what it leaves in the thief's own deque. False in the child of a fork that it made.
     pub(super) fn run(self, context: &Context<'_, P>, own: &Deque<P>) -> bool {
         let floor = own.len();
+        // SAFETY: the pwq of the item that this worker runs.
+        if let Some(pwq) = unsafe { PoolWorkqueue::of(context.account.get()).as_ref() } {
+            pwq.count_stolen(context.worker.index);
+        }
         // SAFETY: stolen, and not run.
         let before = own.set_running(unsafe { self.job.as_ref() }.scope());
         let theft = Theft { thief: context.worker.index, victim: self.victim };

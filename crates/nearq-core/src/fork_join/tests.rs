@@ -8,7 +8,9 @@ use std::sync::Arc;
 use nearq_model::Loom;
 use nearq_platform::Threads;
 
-use super::{Context, InUse, Request, ThiefAtWork, fork};
+use super::thief::ThiefAtWork;
+use super::{Context, InUse, fork};
+use crate::deque::Requests;
 use crate::item::tests::{model, spawn};
 use crate::limit::node_active::tests::Stub;
 use crate::pool::worker::Worker;
@@ -28,8 +30,8 @@ fn thief_that_leaves(stub: &Arc<Stub>, worker: &Worker<Loom>) -> <Loom as Thread
         let context = Context::new(stub.pool_of(0), worker);
         let _entered = context.enter();
         let deque = worker.deque.get_or_make();
-        ThiefAtWork { context: &context, queue: &stub.queue, thieves: thieves(&stub), deque }
-            .end_search();
+        let (queue, thieves) = (&stub.queue, thieves(&stub));
+        ThiefAtWork { context: &context, queue, thieves, team: None, deque }.end_search();
     })
 }
 
@@ -45,8 +47,8 @@ fn fork_while_the_last_thief_leaves(has_forked: bool) {
         let thief = thief_that_leaves(&stub, pool.entry_for_test());
         let in_use = before.unwrap_or_else(|| {
             let in_use = begin();
-            // As in `join_first`.
-            in_use.deque().request(Request::Call);
+            // As in `begin_in_item`.
+            in_use.deque().request(Requests::CALL);
             in_use
         });
         let first = || {

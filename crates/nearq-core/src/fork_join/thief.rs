@@ -38,12 +38,12 @@ pub(crate) fn steal_for<P: Platform>(queue: &Queue<P>, thieves: &Thieves<P>) {
 }
 
 /// A thief that runs.
-struct ThiefAtWork<'a, P: Platform> {
-    context: &'a Context<'a, P>,
-    queue: &'a Queue<P>,
-    thieves: &'a Thieves<P>,
-    team: Option<&'a dyn Team<P>>,
-    deque: &'a Deque<P>,
+pub(super) struct ThiefAtWork<'a, P: Platform> {
+    pub(super) context: &'a Context<'a, P>,
+    pub(super) queue: &'a Queue<P>,
+    pub(super) thieves: &'a Thieves<P>,
+    pub(super) team: Option<&'a dyn Team<P>>,
+    pub(super) deque: &'a Deque<P>,
 }
 
 /// What a thief has found.
@@ -90,7 +90,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
 
     /// Stops searching. If it was the last thief that searched, it calls another one for what is there; and from now on, owners must call
     /// one.
-    fn end_search(&self) {
+    pub(super) fn end_search(&self) {
         if !self.thieves.end_search() {
             return;
         }

@@ -76,9 +76,10 @@ impl<P: Platform> Thief<P> {
         let this = unsafe { item.cast::<Thief<P>>().as_ref() };
         let panicked = crate::pool::context::with_current::<P, _>(|context| {
             // SAFETY: the pwq of the item that this worker runs.
-            let queue = unsafe { PoolWorkqueue::of(context.account.get()).as_ref() }
-                .map(PoolWorkqueue::queue);
-            let Some(queue) = queue else { return Some(false) };
+            let pwq = unsafe { PoolWorkqueue::of(context.account.get()).as_ref() };
+            let Some(pwq) = pwq else { return Some(false) };
+            pwq.count_thief(context.worker.index);
+            let queue = pwq.queue();
             // SAFETY: set when they were made; they live as long as the queue.
             let thieves = unsafe { &*this.thieves.load(Ordering::Relaxed) };
             let epoch = P::fork_epoch();

@@ -50,8 +50,9 @@ impl<P: Platform> Workqueue<P> {
     /// when `a` has returned, the caller runs it too. Anywhere else, the caller sleeps until an item of the queue has done so.
     ///
     /// The workers that help are items of this queue, so its scope, CPU mask, priority, [`max_active`](crate::WorkqueueBuilder::max_active)
-    /// and homes apply to them: the nearest workers take the oldest closures. They count as [completed](crate::inspect::PoolStatistics)
-    /// items. On ordered queues, per-CPU queues, and queues with a `max_active` of 1, both closures run one after the other.
+    /// and homes apply to them: the nearest workers take the oldest closures. They count as completed items, and as
+    /// [thieves](crate::inspect::PoolStatistics::thieves). On ordered queues, per-CPU queues, and queues with a `max_active` of 1, both
+    /// closures run one after the other.
     ///
     /// A closure may block; another worker runs in its place, as for any item. While a caller waits for `b`, it runs only closures that `b`
     /// has forked, so no unrelated closure can want a lock that it holds.

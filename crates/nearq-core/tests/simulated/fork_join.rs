@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use nearq_core::inspect::PoolStatistics;
 use nearq_core::{AffinityScope, Runtime, Workqueue};
 use nearq_lock::Mutex;
 use nearq_platform::LockPlatform;
@@ -54,6 +55,27 @@ fn a_tree_uses_all_cpus() {
         let used = cpus.iter().collect::<std::collections::BTreeSet<_>>().len();
         assert_eq!(used, 16, "{scope}");
     }
+}
+
+#[test]
+fn thieves_are_counted_apart_from_the_items_of_the_program() {
+    let (depth, items) = (8, 3);
+    let (completed, thieves, stolen) = simulate(MACHINE, 1, move || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = runtime.workqueue_builder("tree").build().expect("valid");
+        let cpus = Mutex::<_, Sim>::new_in(Vec::new());
+        for _ in 0..items {
+            queue.install(|| tree(&queue, depth, &cpus));
+        }
+        // The last thieves still search.
+        queue.drain().expect("not in an item of the queue");
+        let rows = queue.statistics();
+        let sum = |of: fn(&PoolStatistics) -> u64| rows.iter().map(of).sum::<u64>();
+        (sum(|row| row.completed), sum(|row| row.thieves), sum(|row| row.stolen))
+    });
+    assert_eq!(completed - thieves, items);
+    assert!(thieves >= items && stolen >= thieves / 2, "{thieves} thieves, {stolen} stolen");
+    assert!(stolen <= items * ((1 << depth) - 1), "{stolen} stolen, one for each join at most");
 }
 
 #[test]

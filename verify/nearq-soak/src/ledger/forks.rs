@@ -14,7 +14,6 @@ impl Ledger {
         *executions += 1;
         let mut wrong = Vec::new();
         let at = &mut queues[queue];
-        at.has_forks = true;
         let is_one_more = at.enter(thread);
         at.running += usize::from(is_one_more);
         if is_one_more && at.kind == Kind::Unbound {
@@ -69,8 +68,10 @@ impl Ledger {
         at.running -= usize::from(was_one_more);
     }
 
-    /// The item that the runtime has made for a join from outside of the queue has panicked.
-    pub(crate) fn join_panicked(&self, queue: usize) {
-        self.book().queues[queue].panicked += 1;
+    /// An item that the runtime has made for a join from outside of the queue has ended.
+    pub(crate) fn joined_from_outside(&self, queue: usize, panicked: bool) {
+        let at = &mut self.book().queues[queue];
+        at.joins += 1;
+        at.panicked += u64::from(panicked);
     }
 }

@@ -123,6 +123,8 @@ fn queue(call: u64, id: u64, plan: Plan, timing: bool) -> QueueStatistics {
         rescued: if id == 7 { call * 12 } else { 0 },
         at_home: 0,
         away: 0,
+        thieves: 0,
+        stolen: 0,
         max_active,
         wait: timed.then(|| times(wait)),
         run: timed.then(|| times(cpu / 1_000 + 1)),

@@ -8,7 +8,7 @@ use crate::base::ids::{PoolId, QueueId, QueueKind};
 use crate::homes::{Home, MemoryPolicy};
 use crate::layout::attributes::Attributes;
 use crate::layout::domain::DomainLimit;
-use crate::limit::pool_workqueue::{InFlight, PoolStatistics};
+use crate::limit::statistics::{InFlight, PoolStatistics};
 use crate::observe::histogram::QueueTimes;
 use crate::queue::runtime::Runtime;
 
