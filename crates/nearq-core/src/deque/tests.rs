@@ -247,6 +247,69 @@ fn the_request_to_call_a_thief_is_not_replaced_by_another_one() {
     });
 }
 
+/// A worker that helps with a scope is stopped while the thief that it helps ends the scope's closure and begins something else.
+#[test]
+#[cfg(not(miri))]
+fn a_helper_gets_no_job_of_what_the_thief_runs_later() {
+    model(3, || {
+        let scene = Modelled::new();
+        let scope = core::ptr::from_ref(&*scene).cast::<()>();
+        scene.deque.set_running(scope);
+        let helper = {
+            let scene = Arc::clone(&scene);
+            spawn(move || {
+                let scope = core::ptr::from_ref(&*scene).cast::<()>();
+                let may = || scene.deque.running() == scope;
+                for _ in 0..2 {
+                    scene.deque.claim(may);
+                    if let Steal::Job(job) = scene.deque.steal(may) {
+                        let is_part = core::ptr::eq(job.as_ptr(), scene.jobs[0].whole());
+                        assert!(is_part, "a job of something else");
+                        // SAFETY: stolen just now.
+                        unsafe {
+                            Job::execute(job, Some(Theft { thief: 0, victim: &scene.deque }))
+                        };
+                    }
+                }
+            })
+        };
+        scene.push(0);
+        scene.end(0);
+        scene.deque.set_running(core::ptr::null());
+        scene.push(1);
+        scene.end(1);
+        Loom::join(helper);
+    });
+}
+
+/// A worker is about to sleep until a part of what it waits for is done, while the thief that runs the part offers a job.
+#[test]
+#[cfg(not(miri))]
+fn a_waiter_that_sleeps_is_woken_when_there_are_jobs() {
+    model(3, || {
+        let scene = Modelled::new();
+        let bell = Arc::new(super::Bell::<Loom>::new());
+        let waiter = {
+            let (scene, bell) = (Arc::clone(&scene), Arc::clone(&bell));
+            spawn(move || {
+                scene.deque.request_ring(&bell);
+                if !(Loom::heavy_fence() && scene.deque.has_jobs()) {
+                    // The model checker reports a sleep without an end.
+                    bell.sleep_until(|| scene.deque.has_jobs());
+                }
+            })
+        };
+        assert!(scene.deque.push(scene.jobs[0].whole()));
+        if scene.deque.has_request() {
+            let requests = scene.deque.take_requests();
+            scene.deque.share();
+            scene.deque.ring_for(requests);
+        }
+        Loom::join(waiter);
+        scene.end(0);
+    });
+}
+
 /// Thieves take the jobs of an owner that never does anything again.
 #[test]
 fn jobs_of_an_owner_that_does_not_answer_are_stolen_oldest_first() {
