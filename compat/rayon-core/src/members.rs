@@ -143,6 +143,11 @@ impl Member {
         self.members().registry.upgrade()
     }
 
+    /// Where its pool is, as long as that exists.
+    pub(crate) fn registry_address(&self) -> *const Registry {
+        self.members().registry.as_ptr()
+    }
+
     pub(crate) fn is_of(&self, members: &Members) -> bool {
         std::ptr::eq(self.current.members, members)
     }

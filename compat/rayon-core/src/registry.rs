@@ -154,6 +154,16 @@ impl Registry {
             .unwrap_or_else(|| Arc::clone(Registry::global()))
     }
 
+    /// As [`current`](Self::current), without a handle.
+    #[inline]
+    pub(crate) fn with_current<R>(f: impl FnOnce(&Registry) -> R) -> R {
+        match Member::current() {
+            // SAFETY: the closure that the caller is in, or the function that waits for it, has a handle of the pool.
+            Some(member) if !member.is_attached() => f(unsafe { &*member.registry_address() }),
+            _ => f(&Registry::current()),
+        }
+    }
+
     pub(crate) fn id(&self) -> usize {
         self.id
     }

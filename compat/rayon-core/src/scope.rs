@@ -26,12 +26,13 @@ pub struct ScopeFifo<'scope> {
 struct Base<'scope> {
     /// Its lifetimes are forgotten: it exists until its closures have ended, as this does.
     scope: *const nearq::Scope<'static, 'static>,
-    registry: Arc<Registry>,
+    /// It exists while the scope does: the function that has made the scope has a handle, or runs in the pool.
+    registry: *const Registry,
     /// Invariant, as closures are that borrow for it.
     _marker: PhantomData<Box<dyn FnOnce(&Scope<'scope>) + Send + Sync + 'scope>>,
 }
 
-// SAFETY: nearq's scope is `Sync`.
+// SAFETY: nearq's scope and the registry are `Sync`.
 unsafe impl Send for Base<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Base<'_> {}
@@ -42,19 +43,23 @@ impl<'scope> Base<'scope> {
         unsafe { &*self.scope }
     }
 
+    fn registry(&self) -> &Registry {
+        // SAFETY: it exists while this does.
+        unsafe { &*self.registry }
+    }
+
     fn spawn(&self, closure: impl FnOnce() + Send + 'scope) {
         // SAFETY: `in_scope` returns only when nearq's scope has ended, and so the closure; only then can `'scope` end.
-        let closure = unsafe { erased(closure) };
-        self.scope().spawn(closure);
+        unsafe { self.scope().spawn_any(closure) };
     }
 
     fn spawn_broadcast(&self, call: impl Fn(usize) + Send + Sync + 'scope) {
         let call = Arc::new(call);
-        for number in 0..self.registry.num_threads() {
+        for number in 0..self.registry().num_threads() {
             let call = Arc::clone(&call);
             // SAFETY: as in `spawn`.
             let closure = unsafe { erased(move || call(number)) };
-            self.registry.post(number, self.scope().expect(closure));
+            self.registry().post(number, self.scope().expect(closure));
         }
     }
 }
@@ -106,7 +111,7 @@ impl<'scope> Scope<'scope> {
         self.base.spawn_broadcast(move |number| {
             // SAFETY: the scope waits for this closure.
             let scope = unsafe { scope.get() };
-            body(scope, BroadcastContext::new(&scope.base.registry, number));
+            body(scope, BroadcastContext::new(scope.base.registry(), number));
         });
     }
 }
@@ -122,7 +127,7 @@ impl<'scope> ScopeFifo<'scope> {
         let scope = Pointer(self);
         // SAFETY: the scope waits for this closure.
         let closure = move || body(unsafe { scope.get() });
-        let Some(member) = self.base.registry.member().filter(|member| !member.is_attached())
+        let Some(member) = self.base.registry().member().filter(|member| !member.is_attached())
         else {
             self.base.spawn(closure);
             return;
@@ -153,14 +158,14 @@ impl<'scope> ScopeFifo<'scope> {
         self.base.spawn_broadcast(move |number| {
             // SAFETY: the scope waits for this closure.
             let scope = unsafe { scope.get() };
-            body(scope, BroadcastContext::new(&scope.base.registry, number));
+            body(scope, BroadcastContext::new(scope.base.registry(), number));
         });
     }
 }
 
 impl fmt::Debug for Scope<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("pool_id", &self.base.registry.id()).finish_non_exhaustive()
+        f.debug_struct("Scope").field("pool_id", &self.base.registry().id()).finish_non_exhaustive()
     }
 }
 
@@ -168,28 +173,28 @@ impl fmt::Debug for ScopeFifo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScopeFifo")
             .field("num_fifos", &self.fifos.len())
-            .field("pool_id", &self.base.registry.id())
+            .field("pool_id", &self.base.registry().id())
             .finish_non_exhaustive()
     }
 }
 
 /// Runs `op` in a scope of that pool, and waits for the closures that were spawned in it.
-fn in_scope<'scope, R>(registry: &Arc<Registry>, op: impl FnOnce(Base<'scope>) -> R) -> R {
+fn in_scope<'scope, R>(registry: &Registry, op: impl FnOnce(Base<'scope>) -> R) -> R {
     registry.wait(|| {
         registry.queue().scope(|scope| {
             let scope = std::ptr::from_ref(scope).cast();
-            op(Base { scope, registry: Arc::clone(registry), _marker: PhantomData })
+            op(Base { scope, registry, _marker: PhantomData })
         })
     })
 }
 
-fn lifo_scope<'scope, R>(registry: &Arc<Registry>, op: impl FnOnce(&Scope<'scope>) -> R) -> R {
+fn lifo_scope<'scope, R>(registry: &Registry, op: impl FnOnce(&Scope<'scope>) -> R) -> R {
     let mut place = None;
     // The value stays until nearq's scope has ended: its closures refer to it.
     in_scope(registry, |base| op(place.insert(Scope { base })))
 }
 
-fn fifo_scope<'scope, R>(registry: &Arc<Registry>, op: impl FnOnce(&ScopeFifo<'scope>) -> R) -> R {
+fn fifo_scope<'scope, R>(registry: &Registry, op: impl FnOnce(&ScopeFifo<'scope>) -> R) -> R {
     let mut place = None;
     let fifos = (0..registry.num_threads()).map(|_| Mutex::default()).collect();
     // As above.
@@ -216,8 +221,7 @@ where
     OP: FnOnce(&Scope<'scope>) -> R + Send,
     R: Send,
 {
-    let registry = Registry::current();
-    registry.run_in_worker(|| lifo_scope(&registry, op))
+    Registry::with_current(|registry| registry.run_in_worker(|| lifo_scope(registry, op)))
 }
 
 /// As [`scope`], with closures that run in the order in which a worker has spawned them.
@@ -229,8 +233,7 @@ where
     OP: FnOnce(&ScopeFifo<'scope>) -> R + Send,
     R: Send,
 {
-    let registry = Registry::current();
-    registry.run_in_worker(|| fifo_scope(&registry, op))
+    Registry::with_current(|registry| registry.run_in_worker(|| fifo_scope(registry, op)))
 }
 
 /// As [`scope`], but `op` runs in the calling thread.
@@ -241,7 +244,7 @@ pub fn in_place_scope<'scope, OP, R>(op: OP) -> R
 where
     OP: FnOnce(&Scope<'scope>) -> R,
 {
-    in_place_scope_in(&Registry::current(), op)
+    Registry::with_current(|registry| in_place_scope_in(registry, op))
 }
 
 /// As [`scope_fifo`], but `op` runs in the calling thread.
@@ -252,18 +255,18 @@ pub fn in_place_scope_fifo<'scope, OP, R>(op: OP) -> R
 where
     OP: FnOnce(&ScopeFifo<'scope>) -> R,
 {
-    in_place_scope_fifo_in(&Registry::current(), op)
+    Registry::with_current(|registry| in_place_scope_fifo_in(registry, op))
 }
 
 pub(crate) fn in_place_scope_in<'scope, R>(
-    registry: &Arc<Registry>,
+    registry: &Registry,
     op: impl FnOnce(&Scope<'scope>) -> R,
 ) -> R {
     lifo_scope(registry, op)
 }
 
 pub(crate) fn in_place_scope_fifo_in<'scope, R>(
-    registry: &Arc<Registry>,
+    registry: &Registry,
     op: impl FnOnce(&ScopeFifo<'scope>) -> R,
 ) -> R {
     fifo_scope(registry, op)

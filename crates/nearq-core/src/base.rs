@@ -3,7 +3,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `wait_queue`, `rundown_ref` | threads and wakers that wait; threads that touch a queue without a handle |
+//! | `wait_queue`, `bell`, `rundown_ref` | threads and wakers that wait; a worker that waits; threads that touch a queue without a handle |
 //! | `service_thread` | a thread of the runtime's own: started, refused, tried again, ended |
 //! | `executing`, `ending`, `outcome` | what the current thread executes; ends that are put off; panics |
 //! | `arena`, `numa_box`, `pad`, `shared` | memory: kept until the end, near a node, apart from other writers, recovered from its address |
@@ -13,6 +13,7 @@
 //! stack.
 
 pub(crate) mod arena;
+pub(crate) mod bell;
 pub(crate) mod ending;
 pub(crate) mod error;
 pub(crate) mod executing;

@@ -41,30 +41,29 @@
 //! | slots | Relaxed | as above: a slot that was read is used only if `word` has not changed since |
 //!
 //! # The epoch
-//! It grows whenever `split` moves down, and when the owner begins or ends to run a stolen job. `tail` and `split` move up otherwise, so a
-//! word never comes back, and an exchange that succeeds shows that nothing has happened in between. (39 bits: at ten million moves a second, a thread would have to be stopped between its load
-//! and its exchange for 15 hours, to the very move.)
+//! It grows whenever `split` moves down. `tail` and `split` move up otherwise, so a word never comes back, and an exchange that succeeds
+//! shows that nothing has happened in between. (35 bits: at ten million moves a second, a thread would have to be stopped between its load
+//! and its exchange for an hour, to the very move.)
 
 use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::base::bell::Bell;
 use crate::base::pad::Padded;
 
-pub(crate) mod bell;
 pub(crate) mod job;
 
-use bell::Bell;
 use job::Job;
 
 /// How many jobs a deque holds. A job that does not fit is not offered to other threads.
 pub(crate) const CAPACITY: usize = if cfg!(test) { 4 } else { POSITION as usize };
 
-const SPLIT_SHIFT: u32 = 52;
-const TAIL_SHIFT: u32 = 40;
-const POSITION: u64 = (1 << 12) - 1;
-const CLAIMED: u64 = 1 << 39;
+const SPLIT_SHIFT: u32 = 50;
+const TAIL_SHIFT: u32 = 36;
+const POSITION: u64 = (1 << 14) - 1;
+const CLAIMED: u64 = 1 << 35;
 const EPOCH: u64 = CLAIMED - 1;
 const ONE_STOLEN: u64 = 1 << TAIL_SHIFT;
 
@@ -156,11 +155,6 @@ impl Word {
         Word::new(split, self.tail().min(split), self.epoch() + 1)
     }
 
-    /// The same at a later time.
-    fn renewed(self) -> Self {
-        Word(self.0 & !EPOCH | (self.epoch() + 1) & EPOCH)
-    }
-
     /// With nothing claimed.
     fn confirmed(self) -> Self {
         Word::new(self.split(), self.tail(), self.epoch())
@@ -232,18 +226,12 @@ impl<P: Platform> Deque<P> {
 
     // ---- the owner ---------------------------------------------------------------------------------------
 
-    /// The owner begins to run a stolen job of that scope, or goes back to an earlier one: a thief that has read anything about the deque
-    /// before gets none of the jobs that come from now on. Returns the scope of the earlier one.
+    /// The owner begins to run a stolen job of that scope, or goes back to an earlier one. Returns the scope of the earlier one.
     pub(crate) fn set_running(&self, scope: *const ()) -> *const () {
         let before = self.running.load(Ordering::Relaxed);
-        // Before the change of `word`, which releases it.
+        // Relaxed: a thief reads it after a word that makes later jobs public, and that word comes after their push, which releases this.
         self.running.store(scope.cast_mut(), Ordering::Relaxed);
-        loop {
-            let word = self.load(Ordering::Relaxed);
-            if self.change(word, word.renewed()) {
-                return before;
-            }
-        }
+        before
     }
 
     /// How many jobs have been pushed and not popped. By the owner.

@@ -43,7 +43,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use nearq_platform::{Instant, Platform, PlatformCell};
 
 use crate::base::outcome::contain;
-use crate::deque::job::{Job, Progress, Theft};
+use crate::deque::job::{Job, Progress};
 use crate::deque::{Deque, Popped};
 use crate::pool::context::{Context, is_in_item, with_current};
 
@@ -73,7 +73,6 @@ type Outcome<R> = std::thread::Result<R>;
 #[repr(C)]
 struct Offered<P: Platform, F, R> {
     job: Job<P>,
-    progress: Progress<P>,
     closure: P::Cell<ManuallyDrop<F>>,
     /// Written by the thief before the job is done.
     result: P::Cell<MaybeUninit<Outcome<R>>>,
@@ -84,7 +83,6 @@ impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
     fn new(closure: F) -> Self {
         Offered {
             job: Job::on_stack(Self::run),
-            progress: Progress::new(),
             closure: P::Cell::new(ManuallyDrop::new(closure)),
             result: P::Cell::new(MaybeUninit::uninit()),
         }
@@ -101,11 +99,10 @@ impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
     }
 
     /// Runs the job, for a thread that has stolen it; see `Job::execute`.
-    unsafe fn run(job: NonNull<Job<P>>, theft: Option<Theft<'_, P>>) -> bool {
+    unsafe fn run(job: NonNull<Job<P>>, victim: Option<&Deque<P>>) -> bool {
         // SAFETY: the function belongs to jobs of this type, whose first field is the job; the owner waits.
         let this = unsafe { job.cast::<Self>().as_ref() };
-        let theft = theft.expect("the owner runs the closure itself");
-        this.progress.begin(theft.thief);
+        let victim = victim.expect("the owner runs the closure itself");
         // SAFETY: the caller has stolen the job.
         let closure = unsafe { this.take() };
         let epoch = P::fork_epoch();
@@ -118,7 +115,7 @@ impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
         // SAFETY: the owner reads it when the job is done.
         this.result.with_mut(|place| unsafe { (*place).write(result) });
         // SAFETY: the caller has stolen the job.
-        unsafe { Progress::end(&raw const this.progress, theft) };
+        unsafe { Progress::end(&raw const this.job.progress, victim) };
         true
     }
 
@@ -214,7 +211,7 @@ where
             then(ra, unsafe { offered.take() })
         }
         Popped::Stolen => {
-            wait(deque, &offered.progress);
+            wait(deque, &offered.job.progress);
             // SAFETY: it is done.
             both(ra, unsafe { offered.stolen_result() })
         }
@@ -256,7 +253,7 @@ impl<P: Platform> Awaited<P> for StolenJob<'_, P> {
     }
 
     fn any_helped(&self, context: &Context<'_, P>, each: impl Fn(&Deque<P>) -> bool) -> bool {
-        stealing::thief_of(context, self.progress).is_some_and(|(_, deque)| each(deque))
+        stealing::thief_of(context, self.progress).is_none_or(|(_, deque)| each(deque))
     }
 }
 
@@ -314,7 +311,8 @@ pub fn run_stolen_job<P: Platform>() -> bool {
         let queue = queue_of(deque);
         let mut asked = None;
         let stolen = victims(context, queue, deque).find_map(|victim| {
-            steal_from(victim, || core::ptr::addr_eq(victim.group(), queue), &mut asked)
+            let may = || core::ptr::addr_eq(victim.group(), queue);
+            steal_from(context.worker.index, victim, may, &mut asked)
         });
         stolen.map(|stolen| stolen.run(context, deque)).is_some()
     })

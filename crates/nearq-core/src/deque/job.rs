@@ -3,9 +3,9 @@
 //!
 //! # Who may touch what
 //! A job belongs to the thread that has pushed it, until that thread pops it or another one steals it; then to the thread that has got it,
-//! which runs it once. A job on the heap is freed by running it. A job on a stack has a [`Progress`]: the thief's last access to the job
-//! is the step that sets `DONE`; from then on the job is the owner's again, and may be gone. What follows is a ring of the owner's bell,
-//! which is not part of the job.
+//! which runs it once. A job on the heap is freed by running it. For a job on a stack, the thief's last access is the step that sets its
+//! [`Progress`] to `DONE`; from then on the job is the owner's again, and may be gone. What follows is a ring of the owner's bell, which is
+//! not part of the job.
 //!
 //! # The word of `Progress`
 //! | state | meaning |
@@ -26,7 +26,7 @@ const THIEF_SHIFT: u32 = 1;
 
 /// Runs a job without unwinding. False in the child of a fork that the job made: then nothing else of the job was touched, because the
 /// owner and its stack may not exist there.
-type Run<P> = unsafe fn(NonNull<Job<P>>, Option<Theft<'_, P>>) -> bool;
+type Run<P> = unsafe fn(NonNull<Job<P>>, Option<&Deque<P>>) -> bool;
 
 /// See the head of the file. The first field of what it is a part of.
 #[repr(C)]
@@ -34,25 +34,18 @@ pub(crate) struct Job<P: Platform> {
     run: Run<P>,
     /// The address of the scope whose closure it is; null for a job on a stack.
     scope: *const (),
-}
-
-/// How a job came to the thread that runs it, if not by a pop.
-#[derive(Clone, Copy)]
-pub(crate) struct Theft<'a, P: Platform> {
-    /// The number of the thread that has stolen it.
-    pub(crate) thief: u32,
-    /// From where.
-    pub(crate) victim: &'a Deque<P>,
+    /// For a job on a stack.
+    pub(crate) progress: Progress<P>,
 }
 
 impl<P: Platform> Job<P> {
     pub(crate) fn on_stack(run: Run<P>) -> Self {
-        Job { run, scope: core::ptr::null() }
+        Job { run, scope: core::ptr::null(), progress: Progress::new() }
     }
 
     pub(crate) fn of_scope(scope: *const (), run: Run<P>) -> Self {
         debug_assert!(!scope.is_null());
-        Job { run, scope }
+        Job { run, scope, progress: Progress::new() }
     }
 
     pub(crate) fn scope(&self) -> *const () {
@@ -62,12 +55,12 @@ impl<P: Platform> Job<P> {
     /// Runs a job. False in the child of a fork that the job made.
     ///
     /// # Safety
-    /// The caller has popped it, or stolen it as `theft` says, and has not run it yet. It runs a job on the stack only if it has stolen it.
-    pub(crate) unsafe fn execute(job: NonNull<Self>, theft: Option<Theft<'_, P>>) -> bool {
+    /// The caller has popped it, or has stolen it from `victim`, and has not run it yet. It runs a job on the stack only if it has stolen it.
+    pub(crate) unsafe fn execute(job: NonNull<Self>, victim: Option<&Deque<P>>) -> bool {
         // SAFETY: the job exists until it has run.
         let run = unsafe { job.as_ref() }.run;
         // SAFETY: as the caller promises.
-        unsafe { run(job, theft) }
+        unsafe { run(job, victim) }
     }
 }
 
@@ -75,23 +68,23 @@ impl<P: Platform> Job<P> {
 pub(crate) struct Progress<P: Platform>(P::AtomicU32);
 
 impl<P: Platform> Progress<P> {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Progress(P::AtomicU32::new(0))
     }
 
-    /// The job has been stolen by the caller, the thread with that number, which runs it now.
+    /// The job has been stolen by the caller, the thread with that number, which will run it.
     pub(crate) fn begin(&self, thief: u32) {
         self.0.fetch_or((thief + 1) << THIEF_SHIFT, Ordering::Relaxed);
     }
 
-    /// The job has ended. By the thief; the caller's last access to the job.
+    /// The job has ended. By the thief, which has stolen it from that deque; its last access to the job.
     ///
     /// # Safety
     /// `this` is the progress of a job that the caller has stolen.
-    pub(crate) unsafe fn end(this: *const Self, theft: Theft<'_, P>) {
+    pub(crate) unsafe fn end(this: *const Self, victim: &Deque<P>) {
         // SAFETY: the owner waits for DONE, so the job exists until this step.
         unsafe { &*this }.0.swap(DONE, Ordering::AcqRel);
-        theft.victim.bell.ring();
+        victim.bell.ring();
     }
 
     /// Whether the thread that stole the job has run it. By the owner.

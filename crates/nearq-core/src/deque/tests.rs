@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, Linux, LockPlatform, Ordering, Platform, PlatformCell, Threads};
 
-use super::job::{Job, Progress, Theft};
+use super::job::{Job, Progress};
 use super::{CAPACITY, Deque, Popped, Requests, Steal};
 use crate::item::tests::{model, spawn};
 
@@ -16,7 +16,6 @@ use crate::item::tests::{model, spawn};
 #[repr(C)]
 struct Counted<P: Platform> {
     job: Job<P>,
-    progress: Progress<P>,
     runs: P::Cell<u32>,
 }
 
@@ -27,7 +26,7 @@ unsafe impl<P: Platform> Send for Counted<P> {}
 
 impl<P: Platform> Counted<P> {
     fn new() -> Self {
-        Counted { job: Job::on_stack(Self::run), progress: Progress::new(), runs: P::Cell::new(0) }
+        Counted { job: Job::on_stack(Self::run), runs: P::Cell::new(0) }
     }
 
     /// The pointer of the whole, by which a thief reaches the count.
@@ -35,14 +34,13 @@ impl<P: Platform> Counted<P> {
         core::ptr::from_ref(self).cast()
     }
 
-    unsafe fn run(job: NonNull<Job<P>>, theft: Option<Theft<'_, P>>) -> bool {
+    unsafe fn run(job: NonNull<Job<P>>, victim: Option<&Deque<P>>) -> bool {
         // SAFETY: the job is the first field of a `Counted`.
         let this = unsafe { job.cast::<Self>().as_ref() };
-        let theft = theft.expect("the owner does not run it by this function");
-        this.progress.begin(theft.thief);
+        let victim = victim.expect("the owner does not run it by this function");
         this.count();
         // SAFETY: stolen by the caller.
-        unsafe { Progress::end(&raw const this.progress, theft) };
+        unsafe { Progress::end(&raw const this.job.progress, victim) };
         true
     }
 
@@ -85,9 +83,15 @@ impl<P: Platform> Scene<P> {
         let counted = &self.jobs[job];
         match self.deque.pop() {
             Popped::Own => counted.count(),
-            Popped::Stolen => self.deque.bell.sleep_until(|| counted.progress.is_done()),
+            Popped::Stolen => self.wait_for(counted),
         }
         assert_eq!(counted.runs(), 1, "job {job}");
+    }
+
+    fn wait_for(&self, counted: &Counted<P>) {
+        while !counted.job.progress.is_done() {
+            self.deque.bell.sleep_unless(|| counted.job.progress.is_done());
+        }
     }
 
     /// One attempt to steal something. True if there was something.
@@ -95,7 +99,10 @@ impl<P: Platform> Scene<P> {
         match self.deque.steal(|| true) {
             Steal::Job(job) => {
                 // SAFETY: stolen just now.
-                unsafe { Job::execute(job, Some(Theft { thief, victim: &self.deque })) };
+                unsafe {
+                    job.as_ref().progress.begin(thief);
+                    Job::execute(job, Some(&self.deque));
+                };
                 true
             }
             Steal::Private => {
@@ -225,7 +232,8 @@ fn a_thief_that_leaves_sees_the_job_or_is_called() {
         assert!(scene.deque.push(scene.jobs[0].whole()));
         let called = scene.deque.has_request();
         Loom::join(thief);
-        let found = scene.found.load(Ordering::Relaxed) != 0 || scene.jobs[0].progress.is_done();
+        let found =
+            scene.found.load(Ordering::Relaxed) != 0 || scene.jobs[0].job.progress.is_done();
         assert!(called || found, "the job is forgotten");
         scene.end(0);
     });
@@ -267,7 +275,8 @@ fn a_helper_gets_no_job_of_what_the_thief_runs_later() {
                         assert!(is_part, "a job of something else");
                         // SAFETY: stolen just now.
                         unsafe {
-                            Job::execute(job, Some(Theft { thief: 0, victim: &scene.deque }))
+                            job.as_ref().progress.begin(0);
+                            Job::execute(job, Some(&scene.deque));
                         };
                     }
                 }
@@ -295,7 +304,7 @@ fn a_waiter_that_sleeps_is_woken_when_there_are_jobs() {
                 scene.deque.request_ring(&bell);
                 if !(Loom::heavy_fence() && scene.deque.has_jobs()) {
                     // The model checker reports a sleep without an end.
-                    bell.sleep_until(|| scene.deque.has_jobs());
+                    bell.sleep_unless(|| scene.deque.has_jobs());
                 }
             })
         };
@@ -324,7 +333,10 @@ fn jobs_of_an_owner_that_does_not_answer_are_stolen_oldest_first() {
                         .iter()
                         .position(|own| core::ptr::eq(&raw const own.job, job.as_ptr()));
                     // SAFETY: stolen just now.
-                    unsafe { Job::execute(job, Some(Theft { thief: 7, victim: &scene.deque })) };
+                    unsafe {
+                        job.as_ref().progress.begin(7);
+                        Job::execute(job, Some(&scene.deque));
+                    };
                     return number;
                 }
                 Steal::Private => scene.deque.claim(|| true),
@@ -336,7 +348,7 @@ fn jobs_of_an_owner_that_does_not_answer_are_stolen_oldest_first() {
     .collect();
     assert_eq!(order, [0, 1, 2]);
     assert!(!scene.deque.has_jobs() && !scene.deque.is_empty());
-    assert_eq!(scene.jobs[0].progress.thief(), None, "it is done");
+    assert_eq!(scene.jobs[0].job.progress.thief(), None, "it is done");
     (0..3).rev().for_each(|job| scene.end(job));
     assert!(scene.deque.is_empty());
 }
@@ -401,7 +413,7 @@ fn real_thieves_lose_and_double_nothing() {
         for counted in jobs.iter().rev() {
             match scene.deque.pop() {
                 Popped::Own => counted.count(),
-                Popped::Stolen => scene.deque.bell.sleep_until(|| counted.progress.is_done()),
+                Popped::Stolen => scene.wait_for(counted),
             }
             assert_eq!(counted.runs(), 1);
         }

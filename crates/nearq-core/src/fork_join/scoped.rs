@@ -9,9 +9,9 @@ use super::in_use::{InUse, answer, current_deque, queue_of};
 use super::stealing::{deques_running, help_scope};
 pub(crate) use super::waiting::count_panicked;
 use super::waiting::{Awaited, Wait, wait_for};
+use crate::base::bell::Bell;
 use crate::deque::Deque;
-use crate::deque::bell::Bell;
-use crate::deque::job::{Job, Theft};
+use crate::deque::job::Job;
 use crate::pool::context::Context;
 use crate::queue::Queue;
 
@@ -23,7 +23,7 @@ struct Offered<P: Platform, F> {
 }
 
 impl<P: Platform, F: FnOnce() + Send> Offered<P, F> {
-    unsafe fn run(job: NonNull<Job<P>>, _: Option<Theft<'_, P>>) -> bool {
+    unsafe fn run(job: NonNull<Job<P>>, _: Option<&Deque<P>>) -> bool {
         // SAFETY: the function belongs to jobs of this type, whose first field is the job, and which `offer` has made as a box; the caller
         // has the job.
         let this = unsafe { Box::from_raw(job.cast::<Self>().as_ptr()) };

@@ -7,7 +7,7 @@ use nearq_platform::{Instant, Platform};
 use super::PATIENCE;
 use super::in_use::queue_of;
 use super::waiting::run_down_to;
-use crate::deque::job::{Job, Progress, Theft};
+use crate::deque::job::{Job, Progress};
 use crate::deque::{Deque, Requests, Steal};
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
@@ -30,9 +30,8 @@ impl<P: Platform> Stolen<'_, P> {
         }
         // SAFETY: stolen, and not run.
         let before = own.set_running(unsafe { self.job.as_ref() }.scope());
-        let theft = Theft { thief: context.worker.index, victim: self.victim };
         // SAFETY: as above.
-        if !unsafe { Job::execute(self.job, Some(theft)) } {
+        if !unsafe { Job::execute(self.job, Some(self.victim)) } {
             return false;
         }
         own.set_running(before);
@@ -72,7 +71,7 @@ pub(super) fn help_thief<P: Platform>(
     let Some((thief, victim)) = thief_of(context, progress) else { return false };
     // While the thief runs the job, all that its deque holds are parts of that.
     let may = || progress.thief() == Some(thief);
-    let stolen = steal_from(victim, may, asked);
+    let stolen = steal_from(context.worker.index, victim, may, asked);
     stolen.map(|stolen| stolen.run(context, own)).is_some()
 }
 
@@ -102,18 +101,25 @@ pub(super) fn help_scope<P: Platform>(
     asked: &mut Option<Instant>,
 ) -> bool {
     // While a thief runs a closure of the scope, all that its deque holds are parts of that.
-    let stolen = deques_running(context, own, scope)
-        .find_map(|victim| steal_from(victim, || victim.running() == scope, asked));
+    let stolen = deques_running(context, own, scope).find_map(|victim| {
+        steal_from(context.worker.index, victim, || victim.running() == scope, asked)
+    });
     stolen.map(|stolen| stolen.run(context, own)).is_some()
 }
 
-/// Steals from a deque. If its jobs are all private, asks the owner to make some public and, if that was asked [`PATIENCE`] ago, does it.
+/// Steals from a deque, for the worker with that number. If its jobs are all private, asks the owner to make some public and, if that was asked [`PATIENCE`] ago, does it.
 pub(super) fn steal_from<'a, P: Platform>(
+    thief: u32,
     victim: &'a Deque<P>,
     may: impl Fn() -> bool,
     asked: &mut Option<Instant>,
 ) -> Option<Stolen<'a, P>> {
-    let stolen = |job| Some(Stolen { job, victim });
+    let stolen = |job: NonNull<Job<P>>| {
+        // At once: the owner may be waiting already, and helps the thief that it knows.
+        // SAFETY: stolen, and not run.
+        unsafe { job.as_ref() }.progress.begin(thief);
+        Some(Stolen { job, victim })
+    };
     match victim.steal(&may) {
         Steal::Job(job) => return stolen(job),
         Steal::Empty => return None,

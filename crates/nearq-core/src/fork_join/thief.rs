@@ -117,7 +117,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
             }
             let stolen = self.victims().find_map(|victim| {
                 let may = || core::ptr::addr_eq(victim.group(), self.queue);
-                steal_from(victim, may, &mut asked)
+                steal_from(self.context.worker.index, victim, may, &mut asked)
             });
             if let Some(stolen) = stolen {
                 return Some(Found::Job(stolen));

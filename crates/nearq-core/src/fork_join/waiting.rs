@@ -1,5 +1,7 @@
 //! How a worker waits in a join or a scope for what other workers run; and how it runs what it has pushed itself.
 
+use core::time::Duration;
+
 use nearq_platform::{Instant, Platform};
 
 use super::in_use::queue_of;
@@ -13,6 +15,9 @@ use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::context::{Context, blocking, with_current};
 use crate::queue::team::Closure;
 pub(crate) use crate::queue::team::Wait;
+
+/// How long a worker searches although there seem to be jobs for it, or a thief has not said yet which one it is.
+const LONGEST_SEARCH: Duration = Duration::from_micros(200);
 
 /// In the child of a fork, in which nothing can be waited for: there are no other workers.
 pub(super) struct InChild;
@@ -33,13 +38,28 @@ pub(super) trait Awaited<P: Platform> {
     /// Runs a part of it. False if there was none.
     fn help(&self, context: &Context<'_, P>, asked: &mut Option<Instant>) -> bool;
 
-    /// Calls `each` with the deques that hold parts of it, as long as that returns false. True if it has returned true.
+    /// Calls `each` with the deques that hold parts of it, as long as that returns false. True if it has returned true, or if a deque is not
+    /// known yet.
     fn any_helped(&self, context: &Context<'_, P>, each: impl Fn(&Deque<P>) -> bool) -> bool;
 }
 
 /// Waits for something, for a caller that may run all its jobs down to `floor`. Meanwhile it helps, and runs what the team of its queue has
 /// for it alone.
 pub(super) fn wait_for<P: Platform, A: Awaited<P>>(
+    deque: &Deque<P>,
+    floor: u32,
+    awaited: &A,
+) -> Result<(), InChild> {
+    run_down_to(deque, floor);
+    if awaited.is_done() {
+        return Ok(());
+    }
+    wait_for_others(deque, floor, awaited)
+}
+
+/// The caller has run all its jobs down to `floor`.
+#[cold]
+fn wait_for_others<P: Platform, A: Awaited<P>>(
     deque: &Deque<P>,
     floor: u32,
     awaited: &A,
@@ -54,15 +74,18 @@ pub(super) fn wait_for<P: Platform, A: Awaited<P>>(
         let helped = with_current::<P, _>(|context| awaited.help(context, &mut asked));
         if helped.ok_or(InChild)? || attend(deque, A::KIND) {
             (since, asked) = (P::now(), None);
-        } else if P::now() - since >= SEARCH && !asks_for_parts(deque, awaited) {
+        } else if P::now() - since >= SEARCH
+            && (!asks_for_parts(deque, awaited) || P::now() - since >= LONGEST_SEARCH)
+        {
             sleep(deque, A::KIND, || awaited.is_done() || awaited.has_news());
+            (since, asked) = (P::now(), None);
         } else {
             P::pause(PAUSES);
         }
     }
 }
 
-/// Asks the workers that run parts of what the caller waits for to ring when they have jobs. True if they have some already.
+/// Asks the workers that run parts of what the caller waits for to ring when they have jobs. True if they may have some already.
 fn asks_for_parts<P: Platform>(deque: &Deque<P>, awaited: &impl Awaited<P>) -> bool {
     let found = with_current::<P, _>(|context| {
         awaited.any_helped(context, |helped| {
@@ -75,7 +98,7 @@ fn asks_for_parts<P: Platform>(deque: &Deque<P>, awaited: &impl Awaited<P>) -> b
     found.unwrap_or(false)
 }
 
-/// Sleeps until `has_come`, or until the team has something for the caller.
+/// Sleeps until the bell rings, unless `has_come`, or the team has something for the caller.
 fn sleep<P: Platform>(deque: &Deque<P>, wait: Wait, has_come: impl Fn() -> bool) {
     let team = queue_of(deque).team();
     blocking::<P, _>(|| {
@@ -84,7 +107,7 @@ fn sleep<P: Platform>(deque: &Deque<P>, wait: Wait, has_come: impl Fn() -> bool)
         if let Some(team) = team {
             team.sleeps(wait, true);
         }
-        deque.bell.sleep_until(|| has_come() || team.is_some_and(|team| team.has_urgent(wait)));
+        deque.bell.sleep_unless(|| has_come() || team.is_some_and(|team| team.has_urgent(wait)));
         if let Some(team) = team {
             team.sleeps(wait, false);
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use nearq_platform::{Linux, Platform};
 
 use super::Queue;
-use crate::deque::bell::Bell;
+use crate::base::bell::Bell;
 use crate::pool::Pool;
 use crate::queue::thieves::Thieves;
 

@@ -33,9 +33,9 @@ use std::sync::{Arc, OnceLock};
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 
+use crate::base::bell::Bell;
 use crate::base::outcome::{Panic, contain};
 use crate::base::wait_queue::WaitQueue;
-use crate::deque::bell::Bell;
 use crate::fork_join::scoped::{Base, count_panicked, offer};
 use crate::pool::context::blocking;
 use crate::queue::team::Closure;
@@ -353,9 +353,18 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
     /// If the queue is being [drained](crate::Workqueue::drain) and the caller is not one of its own items, the closure is dropped, and the
     /// scope panics when it ends.
     pub fn spawn(&'scope self, closure: impl FnOnce() + Send + 'scope) {
+        // SAFETY: `scope` does not return before the count is zero, whatever happens. So what the closure borrows exists until it has run.
+        unsafe { self.spawn_any(closure) };
+    }
+
+    /// As [`spawn`](Self::spawn), with a closure that may borrow anything.
+    ///
+    /// # Safety
+    /// What the closure borrows exists until [`Workqueue::scope`](crate::Workqueue::scope) returns.
+    #[doc(hidden)]
+    pub unsafe fn spawn_any(&self, closure: impl FnOnce() + Send) {
         let closure = self.count_in(closure);
-        // SAFETY: the closure contains its panic. `scope` does not return before the count is zero, whatever happens; so the scope, and
-        // what the closure borrows, exist until it has run.
+        // SAFETY: the closure contains its panic; and as the caller promises.
         let offered =
             unsafe { offer(self.queue.inside(), core::ptr::from_ref(self).cast(), closure) };
         if let Err(closure) = offered {
@@ -370,10 +379,7 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
     }
 
     /// Counts a closure. What is returned runs it, contains its panic, and counts it out.
-    fn count_in(
-        &'scope self,
-        closure: impl FnOnce() + Send + 'scope,
-    ) -> impl FnOnce() + Send + 'scope {
+    fn count_in<F: FnOnce() + Send>(&self, closure: F) -> impl FnOnce() + Send + use<P, F> {
         self.leave_behind();
         // Relaxed: the scope reads it after it has spawned.
         if self.count.fetch_add(1, Ordering::Relaxed) & COUNT > MOST_SPAWNED {
@@ -394,7 +400,7 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
 
     /// Queues a closure, which counts its own panic.
     #[cold]
-    fn queue_as_item(&self, closure: impl FnOnce() + Send + 'scope) {
+    fn queue_as_item(&self, closure: impl FnOnce() + Send) {
         let closure = erased(closure);
         if matches!(self.waiter, Waiter::Count | Waiter::Elsewhere(_)) {
             if let Err(refusal) = self.queue.give(closure) {

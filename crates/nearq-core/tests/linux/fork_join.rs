@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use nearq_core::{AffinityScope, Runtime, Workqueue, join};
+use nearq_core::{AffinityScope, Runtime, Scope, Workqueue, join};
 
 use crate::common;
 
@@ -342,4 +342,185 @@ fn a_result_is_not_dropped_while_the_thread_unwinds() {
         assert!(outcome.is_err());
     }
     assert_eq!(UNWINDS.load(Ordering::Relaxed), 0);
+}
+
+// ---- scopes within items ---------------------------------------------------------------------------------
+
+/// Two closures for each level, spawned on a scope of their own, or all on the first one.
+fn spawn_tree<'scope>(scope: &'scope Scope<'scope, '_>, depth: u32, leaves: &'scope AtomicUsize) {
+    if depth == 0 {
+        leaves.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    for _ in 0..2 {
+        scope.spawn(move || spawn_tree(scope, depth - 1, leaves));
+    }
+}
+
+fn scope_tree(queue: &Workqueue, depth: u32) -> u32 {
+    if depth == 0 {
+        return 1;
+    }
+    let mut halves = [0, 0];
+    queue.scope(|scope| {
+        for half in &mut halves {
+            scope.spawn(|| *half = scope_tree(queue, depth - 1));
+        }
+    });
+    halves.iter().sum()
+}
+
+#[test]
+fn a_tree_of_scopes_is_computed_by_workers_and_by_the_item() {
+    let queue = queue("scopes");
+    for _ in 0..20 {
+        assert_eq!(queue.install(|| scope_tree(&queue, 12)), 1 << 12);
+        let leaves = AtomicUsize::new(0);
+        queue.install(|| queue.scope(|scope| spawn_tree(scope, 12, &leaves)));
+        assert_eq!(leaves.into_inner(), 1 << 12);
+    }
+}
+
+/// More closures than a deque holds: the rest are queued as items.
+#[test]
+fn a_scope_may_spawn_more_closures_than_a_deque_holds() {
+    let queue = queue("many");
+    let ended = AtomicUsize::new(0);
+    queue.install(|| {
+        queue.scope(|scope| {
+            for _ in 0..20_000 {
+                scope.spawn(|| {
+                    ended.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+        });
+    });
+    assert_eq!(ended.into_inner(), 20_000);
+}
+
+/// A join's first closure, its second one, and a closure of a nested scope each spawn on the outer scope.
+#[test]
+fn closures_are_spawned_on_an_outer_scope_from_anywhere() {
+    let queue = queue("outer");
+    for _ in 0..200 {
+        let ended = AtomicUsize::new(0);
+        let count = || {
+            ended.fetch_add(1, Ordering::Relaxed);
+        };
+        queue.install(|| {
+            queue.scope(|outer| {
+                join(
+                    || (0..3).for_each(|_| outer.spawn(count)),
+                    || (0..3).for_each(|_| outer.spawn(count)),
+                );
+                queue.scope(|inner| {
+                    inner.spawn(|| outer.spawn(|| _ = join(count, || outer.spawn(count))));
+                    outer.spawn(count);
+                });
+            });
+            assert_eq!(ended.load(Ordering::Relaxed), 9);
+        });
+    }
+}
+
+/// A thread of the program, and an item of another queue, spawn on the scope of an item. The queue's limit leaves no place for them.
+#[test]
+fn a_scope_runs_what_other_threads_spawn_on_it() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue_builder("full").max_active(2).build().unwrap();
+    let other = runtime.workqueue_builder("other").build().unwrap();
+    let gate = std::sync::Barrier::new(2);
+    let ended = AtomicUsize::new(0);
+    let item = || {
+        queue.install(|| {
+            queue.scope(|scope| {
+                // Both items have their places now.
+                gate.wait();
+                let spawn = || {
+                    scope.spawn(|| {
+                        ended.fetch_add(1, Ordering::Relaxed);
+                    });
+                };
+                thread::scope(|threads| {
+                    threads.spawn(spawn);
+                });
+                other.install(spawn);
+            });
+        });
+    };
+    thread::scope(|threads| {
+        threads.spawn(item);
+        threads.spawn(item);
+    });
+    assert_eq!(ended.into_inner(), 4);
+}
+
+/// With two places, the item and one thief, each closure is a tree that both must take part in: the item helps the thief.
+#[test]
+fn a_scope_that_waits_helps_the_thief() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue_builder("helps").max_active(2).build().unwrap();
+    let sleep = |queue: &Workqueue| {
+        queue.join(
+            || thread::sleep(Duration::from_millis(200)),
+            || thread::sleep(Duration::from_millis(200)),
+        );
+    };
+    let began = Instant::now();
+    queue.install(|| {
+        queue.scope(|scope| {
+            // The thief takes this one, and the item the other, which is shorter.
+            scope.spawn(|| sleep(&queue));
+            scope.spawn(|| thread::sleep(Duration::from_millis(20)));
+        });
+    });
+    let took = began.elapsed();
+    assert!(
+        took < Duration::from_millis(390),
+        "two sleeps of 200 ms beside each other took {took:?}"
+    );
+}
+
+/// A worker that waits for a stolen job sleeps, and wakes when the thief has jobs for it.
+#[test]
+fn a_join_that_sleeps_is_woken_to_help() {
+    let runtime = Runtime::builder().build().unwrap();
+    let queue = runtime.workqueue_builder("woken").max_active(2).build().unwrap();
+    let began = Instant::now();
+    queue.join(
+        // Ends at once, and waits for the other one, which makes jobs later.
+        || thread::sleep(Duration::from_millis(5)),
+        || {
+            thread::sleep(Duration::from_millis(100));
+            let sleep = || thread::sleep(Duration::from_millis(200));
+            queue.join(sleep, sleep);
+        },
+    );
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(480), "it took {took:?}; without help, 500 ms");
+}
+
+#[test]
+fn panics_of_a_scopes_closures_come_back_after_all_have_ended() {
+    let queue = queue("panics");
+    let ended = AtomicUsize::new(0);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        queue.install(|| {
+            queue.scope(|scope| {
+                for number in 0..50 {
+                    let ended = &ended;
+                    scope.spawn(move || {
+                        ended.fetch_add(1, Ordering::Relaxed);
+                        assert!(number % 10 != 7, "on purpose");
+                    });
+                }
+            });
+        });
+    }));
+    assert_eq!(*outcome.unwrap_err().downcast::<&str>().unwrap(), "on purpose");
+    assert_eq!(ended.into_inner(), 50);
+    // The item itself is counted after its caller has been woken.
+    queue.drain().unwrap();
+    let panicked: u64 = queue.statistics().iter().map(|row| row.panicked).sum();
+    assert_eq!(panicked, 6, "each closure that panicked is counted, and the item");
 }

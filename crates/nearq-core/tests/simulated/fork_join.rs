@@ -324,3 +324,90 @@ fn trees_in_several_strict_pods_are_all_shared() {
         assert!(times.iter().all(|took| *took < ideal * 3 / 2), "{times:?}, ideally {ideal:?}");
     }
 }
+
+// ---- scopes within items ---------------------------------------------------------------------------------
+
+/// As `tree`, with a scope for each fork; every other fork spawns on the scope above.
+fn scope_tree(queue: &Workqueue<Sim>, depth: u32, leaves: &Mutex<u32, Sim>) {
+    if depth == 0 {
+        compute(LEAF);
+        *leaves.lock() += 1;
+        return;
+    }
+    queue.scope(|scope| {
+        for half in 0..2 {
+            scope.spawn(move || {
+                if half == 0 && depth > 1 {
+                    scope.spawn(move || scope_tree(queue, depth - 2, leaves));
+                    scope.spawn(move || scope_tree(queue, depth - 2, leaves));
+                } else {
+                    scope_tree(queue, depth - 1, leaves);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_tree_of_scopes_uses_all_cpus() {
+    let took = simulate(MACHINE, 1, || {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = runtime.workqueue_builder("tree").build().expect("valid");
+        let leaves = Mutex::<_, Sim>::new_in(0);
+        let began = Sim::now();
+        queue.install(|| scope_tree(&queue, 10, &leaves));
+        assert_eq!(leaves.into_inner(), 1 << 10);
+        Sim::now() - began
+    });
+    let ideal = LEAF * 1024 / 16;
+    assert!(took < ideal * 3 / 2, "{took:?}, ideally {ideal:?}");
+}
+
+/// An item and one thief have places. The item's scope waits for closures that the thief has, and helps it.
+#[test]
+fn a_scope_that_waits_helps_the_thief() {
+    for seed in 1..=20 {
+        let took = simulate("core:2", seed, || {
+            let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+            let queue = runtime.workqueue_builder("tree").max_active(2).build().expect("valid");
+            let leaves = Mutex::<_, Sim>::new_in(0);
+            let began = Sim::now();
+            queue.install(|| scope_tree(&queue, 8, &leaves));
+            assert_eq!(leaves.into_inner(), 1 << 8);
+            Sim::now() - began
+        });
+        let ideal = LEAF * 256 / 2;
+        assert!(took < ideal * 4 / 3, "seed {seed}: {took:?}, ideally {ideal:?}");
+    }
+}
+
+/// Threads are preempted at any point, woken for nothing and refused; CPUs go offline and come back; the limit changes.
+#[test]
+fn scopes_end_whatever_goes_wrong() {
+    for seed in 1..=60 {
+        let machine = Topology::from_synthetic("l3:2 core:2").expect("well formed");
+        let outcome = Simulation::new(machine, seed).time_limit(Duration::from_mins(1)).run(|| {
+            let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+            let queue = Arc::new(runtime.workqueue_builder("tree").build().expect("valid"));
+            Sim::start_faults(Faults::ALL);
+            let trees: Vec<_> = (0..3)
+                .map(|_| {
+                    let inside = Arc::clone(&queue);
+                    queue.spawn(move || {
+                        let leaves = Mutex::<_, Sim>::new_in(0);
+                        (0..4).for_each(|_| scope_tree(&inside, 5, &leaves));
+                        leaves.into_inner()
+                    })
+                })
+                .collect();
+            for max_active in [2, 1, 3, 256] {
+                queue.change(|attributes| attributes.max_active = max_active).expect("valid");
+            }
+            let leaves: Vec<_> =
+                trees.into_iter().map(|tree| tree.join().expect("no panic")).collect();
+            Sim::start_faults(Faults::NONE);
+            leaves
+        });
+        assert_eq!(outcome.expect(), [128; 3], "seed {seed}");
+    }
+}

@@ -1,6 +1,6 @@
-//! The bell of a deque: wakes its owner, which sleeps until something has happened that another thread brings about.
+//! A bell: wakes the thread that it belongs to, its owner, which sleeps until another thread has done something.
 //!
-//! The owner says that it sleeps, checks once more what it waits for, and sleeps. The other thread makes that come true, and then rings.
+//! The owner says that it sleeps, checks once more what it waits for, and sleeps. The other thread does that, and then rings.
 //! All changes of the word are exchanges. So one of the two comes first: if it is the ring, the owner's exchange acquires what the other
 //! thread has done before; otherwise the ring finds that the owner sleeps, and wakes it. A ring may come without a reason.
 
@@ -13,18 +13,19 @@ const ASLEEP: u32 = 1;
 pub(crate) struct Bell<P: Platform>(P::AtomicU32);
 
 impl<P: Platform> Bell<P> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Bell(P::AtomicU32::new(AWAKE))
     }
 
-    /// Sleeps until `has_come`. By the owner. The thread that makes that true must ring afterwards.
-    pub(crate) fn sleep_until(&self, has_come: impl Fn() -> bool) {
-        loop {
-            self.0.swap(ASLEEP, Ordering::AcqRel);
-            if has_come() {
-                self.0.swap(AWAKE, Ordering::AcqRel);
-                return;
-            }
+    /// Sleeps until the bell is rung, unless `has_come`. By the owner. The thread that makes that true must ring afterwards.
+    pub(crate) fn sleep_unless(&self, has_come: impl Fn() -> bool) {
+        self.0.swap(ASLEEP, Ordering::AcqRel);
+        if has_come() {
+            self.0.swap(AWAKE, Ordering::AcqRel);
+            return;
+        }
+        // Acquire: pairs with the ring.
+        while self.0.load(Ordering::Acquire) == ASLEEP {
             P::wait_for_work(&self.0, ASLEEP, None);
         }
     }
