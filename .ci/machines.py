@@ -123,6 +123,7 @@ EXPERIMENTS = [
     "bench scopes --runs 1 --duration 0.01 --issuers 1 --in-flight 1",
     "bench dispatch --runs 1 --duration 0.01 --idle-samples 1 --items 1",
     "bench blocking --runs 1 --items 20",
+    "bench join --runs 1",
     "bench highpri --runs 1 --duration 0.01 --threads 10",
     "bench lock --runs 1 --duration 0.01 --writers 1,2",
     "bench home --runs 1 --tasks 1 --passes 1 --problem-size 1000",

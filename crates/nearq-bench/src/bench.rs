@@ -4,8 +4,8 @@ use crate::{failed, nearq};
 use clap::{Args, Subcommand};
 use nearq_command::{Failure, output};
 use nearq_experiments::{
-    BlockingOptions, DispatchOptions, HighpriOptions, HomeOptions, LockOptions, NumaOptions,
-    ScopesOptions, blocking, home,
+    BlockingOptions, DispatchOptions, HighpriOptions, HomeOptions, JoinOptions, LockOptions,
+    NumaOptions, ScopesOptions, blocking, home,
 };
 use nearq_report::{Error, Outputs, Progress, Report};
 use std::path::PathBuf;
@@ -56,6 +56,21 @@ Examples:
   nearq bench blocking --folder /mnt/disk --way disk
   nearq bench blocking --detection
   nearq bench blocking --on ryzen-3900x --workers 12";
+
+const JOIN_EXAMPLES: &str = "\
+Recursive programs, each written once, run in nearq, rayon and chili, and sequentially, in the same run, in alternating order. Four
+programs have no cut-off, so they show what a join costs: fib, tree-sum, n-queens and uts (the unbalanced tree search). Six have a grain, as
+programs usually do: merge-sort, quick-sort, matmul, nbody, sieve and map-reduce. small-tree shows how soon an idle pool helps. Every result
+is verified.
+
+On a simulated machine there is one program, whose parts fit into a cache: with the scopes cache and system, beside a plain pool that steals
+at random. The other pools are Linux programs.
+
+Examples:
+  nearq bench join
+  nearq bench join --quick --json - | jq '.rows[] | select(.metric == \"per_join_ns\")'
+  nearq bench join --scenario fib --threads 4 --runs 15
+  nearq bench join --on ryzen-3900x --svg join.svg";
 
 const HIGHPRI_EXAMPLES: &str = "\
 One CPU has 3000 threads that sleep 1 ms in a loop; from another CPU an item is queued for it every 4 ms. The table shows how long the item
@@ -156,6 +171,9 @@ pub(crate) enum Experiment {
     /// Items that compute and items that block: how long until all are done, beside other pools
     #[command(after_help = BLOCKING_EXAMPLES)]
     Blocking(BlockingOptions),
+    /// Recursive programs that fork and join: time per join and in all, beside other pools
+    #[command(after_help = JOIN_EXAMPLES)]
+    Join(JoinOptions),
     /// Queue an item while 3000 threads want the CPU: how long a normal and a high-priority item wait
     #[command(after_help = HIGHPRI_EXAMPLES)]
     Highpri(HighpriOptions),
@@ -205,6 +223,7 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
         Experiment::Blocking(options) => {
             written(&options.common.outputs, |progress| blocking(options, progress))
         }
+        Experiment::Join(options) => report(options),
         Experiment::Highpri(options) => report(options),
         Experiment::Lock(options) => report(options),
         Experiment::Home(options) => report(options),

@@ -79,7 +79,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             arguments::commands_of(&Cli::command()),
-            "`bench scopes`, `bench dispatch`, `bench blocking`, `bench highpri`, `bench lock`, `bench home`, `bench numa`, `sim sensitivity`, `sim soak`"
+            "`bench scopes`, `bench dispatch`, `bench blocking`, `bench join`, `bench highpri`, `bench lock`, `bench home`, `bench numa`, `sim sensitivity`, `sim soak`"
         );
     }
 }

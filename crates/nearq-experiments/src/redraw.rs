@@ -1,6 +1,6 @@
 //! Pictures of experiments that ran before, from the JSON that they wrote.
 
-use crate::{blocking, dispatch, home, lock, numa, scopes};
+use crate::{blocking, dispatch, home, join, lock, numa, scopes};
 use nearq_report::{Error, Report};
 
 /// Whether the picture of a report, with goals, is the one that its JSON gives.
@@ -30,6 +30,7 @@ pub fn redraw(report: &Report, goals: bool) -> Result<String, Error> {
         "blocking" => blocking::render::picture(report),
         "dispatch" => dispatch::render::picture(report, goals),
         "home" => home::render::picture(report),
+        "join" => join::render::picture(report),
         "lock" => lock::render::picture(report),
         "numa" => numa::render::picture(report),
         "scopes" => scopes::render::picture(report),

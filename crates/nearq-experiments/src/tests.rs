@@ -3,8 +3,8 @@
 
 use crate::harness::options::tests::AnySize;
 use crate::{
-    BlockingOptions, Common, DispatchOptions, HighpriOptions, HomeOptions, LockOptions,
-    NumaOptions, ScopesOptions,
+    BlockingOptions, Common, DispatchOptions, HighpriOptions, HomeOptions, JoinOptions,
+    LockOptions, NumaOptions, ScopesOptions,
 };
 use nearq_report::{Error, Progress, Report};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use std::time::Duration;
 type Small = fn(Common, &Progress) -> Result<Report, Error>;
 
 /// Each with its machine, and the parameter that holds what is judged.
-const EXPERIMENTS: [(&str, &str, Small); 7] = [
+const EXPERIMENTS: [(&str, &str, Small); 8] = [
     ("l3:2 core:1", "judgements", |common, progress| {
         let (issuers, in_flight) = (Some(1), Some(1));
         let options = ScopesOptions { common, issuers, in_flight, ..Default::default() };
@@ -29,6 +29,10 @@ const EXPERIMENTS: [(&str, &str, Small); 7] = [
         let common = Common { duration: None, ..common };
         let options = BlockingOptions { common, items: Some(40), ..Default::default() };
         crate::blocking(&options, progress)
+    }),
+    ("here", "targets", |common, progress| {
+        let scenario = Some("fib".into());
+        crate::run(&JoinOptions { common, scenario, ..Default::default() }, progress)
     }),
     ("core:2", "ratios", |common, progress| {
         let options = HighpriOptions { common, threads: Some(20), ..Default::default() };

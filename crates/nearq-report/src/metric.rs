@@ -70,6 +70,12 @@ pub const REPATRIATED_PERCENT: Metric = metric("repatriated_percent", "%");
 pub const ELAPSED: Metric = metric("elapsed_s", "s");
 /// That time as a multiple of the ideal one.
 pub const RATIO: Metric = metric("ratio_to_ideal", "ratio");
+/// What a pool's threads spend beyond the time of the sequential program, for each join.
+pub const PER_JOIN: Metric = metric("per_join_ns", "ns");
+/// Closures that another thread than the forking one ran.
+pub const STEALS: Metric = metric("steals", "1");
+/// Those of them that ran under the same last-level cache, in percent.
+pub const STEALS_WITHIN_PERCENT: Metric = metric("steals_within_cache_percent", "%");
 /// CPU time in user mode of everything that was to be done, or all CPU time if user mode is not distinguished.
 pub const USER: Metric = metric("user_s", "s");
 /// The same, mean of the tasks.

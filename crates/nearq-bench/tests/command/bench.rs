@@ -36,6 +36,24 @@ fn json_on_standard_output_is_pure_json() {
 }
 
 #[test]
+fn join_prints_a_table_and_writes_json_and_a_picture() {
+    let folder = Folder::new("join");
+    let (json, svg) = (folder.path("join.json"), folder.path("join.svg"));
+    let output = nearq()
+        .args(["bench", "join", "--quick", "--runs", "1", "--duration", "0.01"])
+        .args(["--scenario", "n-queens", "--json", &json, "--svg", &svg])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("n-queens, 10 queens"));
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((&json["experiment"], &json["machine"]), (&"join".into(), &"here".into()));
+    let rows = json["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["row"] == "chili" && row["metric"] == "per_join_ns"));
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
+}
+
+#[test]
 fn dispatch_on_a_simulated_machine_has_the_published_figures_beside_ours() {
     let output = nearq()
         .args(["bench", "dispatch", "--on", "grace-72", "--runs", "1", "--items", "3"])

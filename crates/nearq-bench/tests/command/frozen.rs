@@ -8,7 +8,7 @@ use crate::common::nearq;
 use recorded::{Frozen, transcript};
 
 const ALL: [(&str, &[&str]); 2] = [
-    ("bench", &["scopes", "dispatch", "blocking", "highpri", "lock", "home", "numa"]),
+    ("bench", &["scopes", "dispatch", "blocking", "join", "highpri", "lock", "home", "numa"]),
     ("sim", &["sensitivity", "soak"]),
 ];
 

@@ -25,6 +25,7 @@ pub(crate) use judgement::ALLOWED_LOSS;
 pub use judgement::{Judgement, judge};
 pub(crate) use judgement::{PARAMETERS, conclusions};
 pub use payload::Declared;
+pub(crate) use payload::mixed;
 
 use crate::harness::options::{number, too_small, within};
 use crate::harness::{self, Census, Common, Experiment, Run, Simulated, simulate};

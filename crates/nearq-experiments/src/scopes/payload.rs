@@ -302,7 +302,7 @@ const INVERSE: u64 = {
 };
 
 /// Any number, turned into one that resembles none of its neighbours (the finaliser of `SplitMix64`).
-fn mixed(number: u64) -> u64 {
+pub(crate) fn mixed(number: u64) -> u64 {
     let mut word = number.wrapping_mul(FACTOR);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -133,7 +133,7 @@ impl Draw {
 /// An experiment, as small as it can be.
 type Experiment = fn(Common) -> Result<Report, Error>;
 
-const EXPERIMENTS: [(&str, Experiment); 8] = [
+const EXPERIMENTS: [(&str, Experiment); 9] = [
     ("scopes", |common| {
         let options = experiments::ScopesOptions { common, ..Default::default() };
         experiments::run(&options, &Progress::hidden())
@@ -154,6 +154,11 @@ const EXPERIMENTS: [(&str, Experiment); 8] = [
         let options =
             experiments::BlockingOptions { common, items: Some(40), ..Default::default() };
         experiments::blocking(&options, &Progress::hidden())
+    }),
+    ("join", |common| {
+        let common = Common { duration: None, ..common };
+        let options = experiments::JoinOptions { common, ..Default::default() };
+        experiments::run(&options, &Progress::hidden())
     }),
     ("highpri", |common| {
         let options =
