@@ -70,7 +70,7 @@ pub const REPATRIATED_PERCENT: Metric = metric("repatriated_percent", "%");
 pub const ELAPSED: Metric = metric("elapsed_s", "s");
 /// That time as a multiple of the ideal one.
 pub const RATIO: Metric = metric("ratio_to_ideal", "ratio");
-/// What a pool's threads spend beyond the time of the sequential program, for each join.
+/// CPU time beyond that of the sequential program, for each join.
 pub const PER_JOIN: Metric = metric("per_join_ns", "ns");
 /// Closures that another thread than the forking one ran.
 pub const STEALS: Metric = metric("steals", "1");

@@ -3,7 +3,7 @@
 use super::pools::{Chili, Nearq, Pool, Rayon, Sequential};
 use super::program::{Kind, Prepared};
 use crate::Error;
-use crate::harness::Host as _;
+use crate::harness::{Host as _, Since};
 use nearq_platform::Linux;
 use nearq_topology::CpuSet;
 use std::thread;
@@ -13,8 +13,16 @@ use std::time::{Duration, Instant};
 pub(super) struct Contestant {
     /// Its name in tables.
     pub(super) row: &'static str,
-    /// Its turn: how long the program takes.
-    pub(super) measure: fn(&mut Prepared, &CpuSet, Duration) -> Result<Duration, Error>,
+    /// Its turn with a program.
+    pub(super) measure: fn(&mut Prepared, &CpuSet, Duration) -> Result<Sample, Error>,
+}
+
+/// What a program takes: medians of the runs of a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) elapsed: Duration,
+    /// CPU time of the process meanwhile. What other programs take of the CPUs is not in it.
+    pub(super) cpu: Duration,
 }
 
 /// All of them, in the order of the tables.
@@ -32,12 +40,12 @@ const fn contestant<P: Pool>() -> Contestant {
 /// How long a pool is left alone until it is idle: longer than any of them searches for work.
 const GAP: Duration = Duration::from_millis(1);
 
-/// Starts a pool and runs the program in it, once uncounted and then again and again for `time`, at least once. Returns the median.
+/// Starts a pool and runs the program in it, once uncounted and then again and again for `time`, at least once.
 fn measure<P: Pool>(
     prepared: &mut Prepared,
     cpus: &CpuSet,
     time: Duration,
-) -> Result<Duration, Error> {
+) -> Result<Sample, Error> {
     let idle = prepared.scenario.kind == Kind::Latency;
     let body = || {
         let pool = P::start(cpus)?;
@@ -48,18 +56,23 @@ fn measure<P: Pool>(
                 if idle {
                     thread::sleep(GAP);
                 }
-                let began = Instant::now();
+                let since = Since::now::<Linux>();
                 let returned = P::run(caller, |scope| program.run::<P>(scope));
-                let took = began.elapsed();
-                prepared.verify(returned, P::NAME).map(|()| took)
+                let elapsed = since.elapsed::<Linux>();
+                let cpu = since.cpu::<Linux>().expect("it is counted here");
+                prepared.verify(returned, P::NAME).map(|()| Sample { elapsed, cpu })
             };
             once()?;
-            let (began, mut times) = (Instant::now(), Vec::new());
-            while times.is_empty() || began.elapsed() < time {
-                times.push(once()?);
+            let (began, mut samples) = (Instant::now(), Vec::new());
+            while samples.is_empty() || began.elapsed() < time {
+                samples.push(once()?);
             }
-            times.sort_unstable();
-            Ok(times[times.len() / 2])
+            let median = |of: fn(&Sample) -> Duration| {
+                let mut times: Vec<Duration> = samples.iter().map(of).collect();
+                times.sort_unstable();
+                times[times.len() / 2]
+            };
+            Ok(Sample { elapsed: median(|one| one.elapsed), cpu: median(|one| one.cpu) })
         })
     };
     Linux::confined(cpus, || Linux::alone(body))

@@ -179,17 +179,17 @@ fn here(run: &mut Run<'_>, plan: &Plan) -> Result<Found, Error> {
         for prepared in &mut programs {
             let Scenario { name, kind, .. } = *prepared.scenario;
             let what = |one: &load::Contestant| format!("round {}, {name}: {}", round + 1, one.row);
-            let times = run.round(round, &CONTESTANTS, what, |contestant| {
+            let samples = run.round(round, &CONTESTANTS, what, |contestant| {
                 Ok((contestant.row, (contestant.measure)(prepared, &plan.cpus, plan.time)?))
             })?;
-            let of = |wanted| times.iter().find(|(row, _)| *row == wanted).map(|(_, time)| *time);
-            let sequential = of(Sequential::NAME).expect("it takes part").as_secs_f64();
-            for (row, time) in &times {
-                let elapsed = time.as_secs_f64();
+            let sequential = samples.iter().find(|(row, _)| *row == Sequential::NAME);
+            let sequential = sequential.expect("it takes part").1.cpu.as_secs_f64();
+            for (row, sample) in &samples {
+                let (elapsed, cpu) = (sample.elapsed.as_secs_f64(), sample.cpu.as_secs_f64());
                 run.figures.add(name, row, metric::ELAPSED, elapsed);
+                run.figures.add(name, row, metric::CPU_SECONDS, cpu);
                 if kind == Kind::Joins && *row != Sequential::NAME {
-                    let beyond = elapsed * plan.cpus.len() as f64 - sequential;
-                    let per_join = beyond / prepared.joins as f64 * 1e9;
+                    let per_join = (cpu - sequential) / prepared.joins as f64 * 1e9;
                     run.figures.add(name, row, metric::PER_JOIN, per_join);
                 }
             }

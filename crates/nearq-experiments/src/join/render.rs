@@ -26,7 +26,9 @@ const US: [Column; 3] = [
     ("least", metric::ELAPSED, |of| rounded(of.min * 1e6)),
     ("most", metric::ELAPSED, |of| rounded(of.max * 1e6)),
 ];
-/// Those of programs without a cut-off.
+/// CPU time.
+const CPU: [Column; 1] = [("CPU ms", metric::CPU_SECONDS, |of| rounded(of.median * 1e3))];
+/// That of programs without a cut-off.
 const PER_JOIN: [Column; 1] =
     [("ns per join", metric::PER_JOIN, |of| format!("{:.1} ±{:.1}", of.median, of.deviation))];
 /// Those of a simulated machine.
@@ -80,8 +82,8 @@ fn table(facts: &Facts<'_>, kind: Kind) -> Option<Table> {
     let mut scenarios = plan.scenarios.iter().zip(&facts.found.joins).filter(of_kind).peekable();
     scenarios.peek()?;
     let columns = match kind {
-        Kind::Joins => [MS.as_slice(), &PER_JOIN].concat(),
-        Kind::Programs => MS.to_vec(),
+        Kind::Joins => [MS.as_slice(), &CPU, &PER_JOIN].concat(),
+        Kind::Programs => [MS.as_slice(), &CPU].concat(),
         Kind::Latency => US.to_vec(),
     };
     let mut headings = table::headings(&["", "", "to rayon"], &columns);
@@ -104,7 +106,7 @@ fn table(facts: &Facts<'_>, kind: Kind) -> Option<Table> {
     }
     if kind == Kind::Joins {
         table.remark(
-            "ns per join: what the threads spend beyond the time of the sequential program, waiting included, for each join",
+            "ns per join: CPU time beyond that of the sequential program, searching and waiting awake included, for each join",
         );
     }
     Some(table)
@@ -154,7 +156,7 @@ fn targets(facts: &Facts<'_>) -> String {
         table.row(vec![
             goal.name.clone(),
             goal.other.into(),
-            format!("{:.2}", goal.ratio),
+            or_none(goal.ratio, |ratio| format!("{ratio:.2}")),
             format!("{:.2}", goal.goal),
             met(goal.met),
         ]);
@@ -177,7 +179,7 @@ pub(crate) fn picture(report: &Report) -> String {
 fn diagram(report: &Report, kind: Kind) -> Option<Bars> {
     let (title, axis) = match kind {
         Kind::Joins => (
-            "Time per join beyond the sequential program (shorter is better)",
+            "CPU time per join beyond the sequential program (shorter is better)",
             "ns: median, least and most of the rounds",
         ),
         Kind::Programs => (

@@ -1,6 +1,6 @@
 //! A plain pool that steals at random, for simulated machines: a thread for each CPU, each with a deque (D. Chase and Y. Lev, "Dynamic
 //! Circular Work-Stealing Deque", SPAA 2005). A thread takes its newest job first; a thread that has none takes the oldest job of another
-//! one, which it finds by going round from a random one. A join whose second job is stolen runs any other job meanwhile. How many threads
+//! one, which it finds by going round from a random one; on large machines it gives up after some. A join whose second job is stolen runs any other job meanwhile. How many threads
 //! are awake follows rayon's rules: an offer wakes a thread if none searches or the deque had jobs already, and a thread that finds work
 //! wakes up to two others.
 //!
@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex};
 
 /// Searches that find nothing before a thread sleeps: as many as rayon's.
 const ROUNDS: u32 = 32;
+/// How many threads a search looks at.
+const VICTIMS: usize = 32;
 /// Threads that rayon wakes, at most, when one finds work.
 const WOKEN: u32 = 2;
 /// Jobs that a deque has room for. What is forked beyond that is not offered.
@@ -229,7 +231,7 @@ impl Worker<'_> {
     fn steal(&self) -> Option<Job> {
         let count = self.pool.places.len();
         let first = self.random.borrow_mut().usize(0..count);
-        let others = (first..first + count).map(|at| at % count);
+        let others = (first..first + count.min(VICTIMS)).map(|at| at % count);
         others.filter(|at| *at != self.number).find_map(|at| self.pool.places[at].steal())
     }
 

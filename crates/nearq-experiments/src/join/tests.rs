@@ -47,14 +47,13 @@ fn a_program_and_the_number_of_threads_can_be_selected() {
 }
 
 #[test]
-fn the_time_per_join_is_what_the_threads_spend_beyond_the_sequential_program() {
+fn the_time_per_join_is_the_cpu_time_beyond_that_of_the_sequential_program() {
     let mut options = short(HERE);
     options.common.runs = Some(1);
     options.scenario = Some("fib".into());
     let report = tiny(&options).unwrap();
     let of = |row, metric| report.find("fib", row, metric).unwrap().summary.median;
-    let threads = report.parameters["threads"].as_f64().unwrap();
-    let beyond = of("rayon", metric::ELAPSED) * threads - of("sequential", metric::ELAPSED);
+    let beyond = of("rayon", metric::CPU_SECONDS) - of("sequential", metric::CPU_SECONDS);
     let expected = beyond / 88.0 * 1e9;
     assert!((of("rayon", metric::PER_JOIN) - expected).abs() < 1e-6);
 }

@@ -21,10 +21,13 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A balanced tree of that many layers.
+    /// A balanced tree of that many layers. Neither side's nodes are nearer in memory: the side that is made first alternates with the
+    /// layers, because some pools begin with the first closure of a join and some with the second.
     pub(super) fn tree(layers: u32) -> Self {
         let below = || (layers > 1).then(|| Box::new(Self::tree(layers - 1)));
-        Self { value: 1, left: below(), right: below() }
+        let (first, second) = (below(), below());
+        let (left, right) = if layers % 2 == 0 { (first, second) } else { (second, first) };
+        Self { value: 1, left, right }
     }
 }
 
