@@ -133,6 +133,8 @@ fn every_diagram_has_the_warning_of_a_loaded_machine() {
     for (name, diagrams) in [
         ("blocking", 1),
         ("dispatch", 3),
+        ("join", 3),
+        ("join-ryzen-3900x", 2),
         ("home-tx7-itanium2", 2),
         ("lock", 2),
         ("numa", 1),

@@ -142,8 +142,7 @@ fn sieve<P: Pool>(scope: &mut P::Scope<'_>, primes: &[usize], range: Range<usize
         );
         return a + b;
     }
-    let mut composite = [0_u8; SEGMENT];
-    let composite = &mut composite[..range.len()];
+    let mut composite = vec![false; range.len()];
     for &prime in primes {
         // From the square on, as the smaller multiples have smaller divisors; `i` grows by the prime from one odd multiple to the next.
         let square = prime * prime / 2;
@@ -153,10 +152,10 @@ fn sieve<P: Pool>(scope: &mut P::Scope<'_>, primes: &[usize], range: Range<usize
             (prime - (range.start - square) % prime) % prime
         };
         for at in (first..composite.len()).step_by(prime) {
-            composite[at] = 1;
+            composite[at] = true;
         }
     }
-    composite.iter().filter(|one| **one == 0).count() as u64
+    composite.iter().filter(|one| !**one).count() as u64
 }
 
 /// Numbers that one closure sums up.

@@ -38,8 +38,8 @@ pub(super) fn rows(machine: &Machine) -> Vec<&'static str> {
 
 /// Bytes of a piece, half of them in each array: a fraction of a private cache. On large machines pieces are larger.
 const PIECE: usize = 128 << 10;
-/// Most pieces.
-const MOST_PIECES: usize = 8192;
+/// Most pieces, and most of a quick run.
+const MOST_PIECES: [usize; 2] = [8192, 1024];
 /// Pieces of a test.
 const FEW_PIECES: usize = 16;
 /// How often a part is mapped before it is divided.
@@ -71,7 +71,7 @@ impl Declared {
             cache.unwrap_or(machine.costs().llc_size)
         };
         let bytes = topology.llcs().iter().map(size_of).sum::<u64>() as usize;
-        let piece_bytes = PIECE.max(bytes / MOST_PIECES);
+        let piece_bytes = PIECE.max(bytes / MOST_PIECES[usize::from(size != Size::Usual)]);
         let pieces = if size == Size::Tiny { FEW_PIECES } else { (bytes / piece_bytes).max(1) };
         let cycles = piece_bytes as u64 / 2 / BYTES_PER_CYCLE;
         let compute_ns = cycles * 1000 / machine.clock_mhz().max(1);

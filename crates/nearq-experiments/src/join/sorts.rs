@@ -84,10 +84,8 @@ fn divide(numbers: &mut [u32]) -> (&mut [u32], &mut [u32]) {
     let mut below = 0;
     for at in 0..last {
         // Without a branch that depends on random numbers.
-        let number = numbers[at];
-        numbers[at] = numbers[below];
-        numbers[below] = number;
-        below += usize::from(number < pivot);
+        numbers.swap(at, below);
+        below += usize::from(numbers[below] < pivot);
     }
     numbers.swap(below, last);
     let (low, rest) = numbers.split_at_mut(below);

@@ -38,9 +38,9 @@ struct Job {
     done: Arc<AtomicU32>,
 }
 
-/// What others see of a thread. The words are in lines of their own.
+/// What others see of a thread: its jobs, and whether it sleeps. In lines of its own.
 #[repr(align(128))]
-struct Place {
+struct Deque {
     /// Where the oldest job is: thieves, and the owner for its last job, take one by a compare-exchange.
     top: AtomicU64,
     /// Where the next job will be. Written by the owner.
@@ -51,7 +51,7 @@ struct Place {
     asleep: AtomicU32,
 }
 
-impl Place {
+impl Deque {
     fn new() -> Self {
         Self {
             top: AtomicU64::new(0),
@@ -126,7 +126,7 @@ impl Place {
 /// The pool.
 pub(super) struct Stealing {
     program: Arc<Program>,
-    places: Vec<Place>,
+    deques: Vec<Deque>,
     /// `idle:16 | sleeping:16`. A thread is idle while it searches or sleeps.
     counters: AtomicU32,
     /// 1 after all the work.
@@ -141,7 +141,7 @@ impl Stealing {
     pub(super) fn run(program: &Arc<Program>, threads: usize) -> Result<(), Error> {
         let pool = Arc::new(Self {
             program: Arc::clone(program),
-            places: (0..threads).map(|_| Place::new()).collect(),
+            deques: (0..threads).map(|_| Deque::new()).collect(),
             counters: AtomicU32::new(0),
             over: AtomicU32::new(0),
         });
@@ -156,7 +156,7 @@ impl Stealing {
                 }
                 pool.program.all(&worker);
                 pool.over.store(1, Ordering::SeqCst);
-                for number in 0..pool.places.len() {
+                for number in 0..pool.deques.len() {
                     pool.wake(number);
                 }
             };
@@ -169,7 +169,7 @@ impl Stealing {
 
     /// Wakes a thread if it sleeps. True if it did.
     fn wake(&self, number: usize) -> bool {
-        let asleep = &self.places[number].asleep;
+        let asleep = &self.deques[number].asleep;
         // SeqCst: see the head of the file.
         let slept = asleep.load(Ordering::SeqCst) == 1 && asleep.swap(0, Ordering::SeqCst) == 1;
         if slept {
@@ -181,7 +181,7 @@ impl Stealing {
 
     /// Wakes that many threads, if so many sleep.
     fn wake_any(&self, count: u32) {
-        let sleeping = (0..self.places.len()).filter(|number| count > 0 && self.wake(*number));
+        let sleeping = (0..self.deques.len()).filter(|number| count > 0 && self.wake(*number));
         sleeping.take(count as usize).for_each(drop);
     }
 }
@@ -197,7 +197,7 @@ impl Worker<'_> {
     /// Runs jobs until the word is not 0 any more.
     fn work_until(&self, over: &AtomicU32) {
         while over.load(Ordering::SeqCst) == 0 {
-            let Some(job) = self.place().pop().or_else(|| self.search(over)) else { continue };
+            let Some(job) = self.deque().pop().or_else(|| self.search(over)) else { continue };
             self.pool.program.second(job.task, job.at, self);
             // SeqCst: see the head of the file.
             job.done.store(1, Ordering::SeqCst);
@@ -229,18 +229,18 @@ impl Worker<'_> {
     }
 
     fn steal(&self) -> Option<Job> {
-        let count = self.pool.places.len();
+        let count = self.pool.deques.len();
         let first = self.random.borrow_mut().usize(0..count);
         let others = (first..first + count.min(VICTIMS)).map(|at| at % count);
-        others.filter(|at| *at != self.number).find_map(|at| self.pool.places[at].steal())
+        others.filter(|at| *at != self.number).find_map(|at| self.pool.deques[at].steal())
     }
 
     fn sleep(&self, over: &AtomicU32) {
-        let (pool, asleep) = (self.pool, &self.place().asleep);
+        let (pool, asleep) = (self.pool, &self.deque().asleep);
         // SeqCst: see the head of the file.
         asleep.store(1, Ordering::SeqCst);
         pool.counters.fetch_add(ONE_SLEEPING, Ordering::SeqCst);
-        if over.load(Ordering::SeqCst) == 0 && !pool.places.iter().any(Place::has_jobs) {
+        if over.load(Ordering::SeqCst) == 0 && !pool.deques.iter().any(Deque::has_jobs) {
             Sim::wait(asleep, 1, None);
         }
         if asleep.swap(0, Ordering::SeqCst) == 1 {
@@ -248,8 +248,8 @@ impl Worker<'_> {
         }
     }
 
-    fn place(&self) -> &Place {
-        &self.pool.places[self.number]
+    fn deque(&self) -> &Deque {
+        &self.pool.deques[self.number]
     }
 }
 
@@ -257,7 +257,7 @@ impl Forks for Worker<'_> {
     fn both(&self, program: &Program, first: Task, second: Task, at: Origin) {
         let done = Arc::new(AtomicU32::new(0));
         let job = Job { task: second, at, owner: self.number, done: Arc::clone(&done) };
-        let Some(had_jobs) = self.place().push(job) else {
+        let Some(had_jobs) = self.deque().push(job) else {
             program.run(first, self);
             return program.second(second, at, self);
         };

@@ -26,7 +26,8 @@ impl Node {
     pub(super) fn tree(layers: u32) -> Self {
         let below = || (layers > 1).then(|| Box::new(Self::tree(layers - 1)));
         let (first, second) = (below(), below());
-        let (left, right) = if layers % 2 == 0 { (first, second) } else { (second, first) };
+        let (left, right) =
+            if layers.is_multiple_of(2) { (first, second) } else { (second, first) };
         Self { value: 1, left, right }
     }
 }
