@@ -21,7 +21,7 @@
 //! `config`, which comes before those of the runtime; the pointer to the CPU map in use; generations and rounds; owners.
 
 use std::collections::{HashMap, hash_map};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Platform, PlatformCell};
@@ -30,6 +30,7 @@ use crate::base::arena::Arena;
 use crate::base::error::Error;
 use crate::base::forked;
 use crate::base::ids::{PoolId, QueueId, QueueKind};
+use crate::base::once::Once;
 use crate::base::pad::Padded;
 use crate::base::rundown_ref::RundownRef;
 use crate::item::owned::{ItemRef, Pending};
@@ -133,7 +134,7 @@ pub(crate) struct Queue<P: Platform> {
     /// The items that steal jobs for it; null until one of its items has forked.
     thieves: P::AtomicPtr<thieves::Thieves<P>>,
     /// What a layer above adds to the thieves.
-    team: OnceLock<Arc<dyn team::Team<P>>>,
+    team: Once<P, Arc<dyn team::Team<P>>>,
     /// Items that are on a timer for it. May be wrong in the child of a fork.
     delays: P::AtomicU32,
     config: Mutex<Config<P>, P>,
@@ -167,7 +168,7 @@ impl<P: Platform> Queue<P> {
             owners: P::AtomicU32::new(1),
             rundown: RundownRef::new(),
             thieves: P::AtomicPtr::new(core::ptr::null_mut()),
-            team: OnceLock::new(),
+            team: Once::new(),
             delays: P::AtomicU32::new(0),
             flushing: Flushing::new(),
             observed: Observed::new(),

@@ -33,7 +33,7 @@ impl<P: Platform> Bell<P> {
     /// Wakes the owner if it sleeps.
     pub(crate) fn ring(&self) {
         if self.0.swap(AWAKE, Ordering::AcqRel) == ASLEEP {
-            P::wake(&self.0, 1);
+            P::wake(&raw const self.0, 1);
         }
     }
 }

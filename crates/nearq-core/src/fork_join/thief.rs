@@ -94,9 +94,8 @@ impl<P: Platform> ThiefAtWork<'_, P> {
         if !self.thieves.end_search() {
             return;
         }
-        let is_left = || {
-            self.victims().any(Deque::has_jobs) || self.team.is_some_and(|team| team.has_shared())
-        };
+        let is_left =
+            || self.victims().any(Deque::has_jobs) || self.team.is_some_and(Team::has_shared);
         let found = is_left() || {
             self.victims().for_each(|victim| victim.request(Requests::CALL));
             // Pairs with the light fence between an owner's push and its reads.
@@ -112,7 +111,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
         let since = P::now();
         let mut asked = None;
         loop {
-            if let Some(closure) = self.team.and_then(|team| team.take_own()) {
+            if let Some(closure) = self.team.and_then(Team::take_own) {
                 return Some(Found::Closure(closure));
             }
             let stolen = self.victims().find_map(|victim| {
@@ -122,7 +121,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
             if let Some(stolen) = stolen {
                 return Some(Found::Job(stolen));
             }
-            if let Some(closure) = self.team.and_then(|team| team.take_shared()) {
+            if let Some(closure) = self.team.and_then(Team::take_shared) {
                 return Some(Found::Closure(closure));
             }
             if P::now() - since >= SEARCH {

@@ -103,7 +103,8 @@ pub trait Team<P: Platform = Linux>: Send + Sync {
 impl<P: Platform> Queue<P> {
     /// Sets the team. Before anything is queued, and once.
     pub(crate) fn form_team(&self, team: Arc<dyn Team<P>>) {
-        assert!(self.team.set(team).is_ok(), "a queue has one team");
+        assert!(self.team.get().is_none(), "a queue has one team");
+        self.team.get_or_make(|| team);
     }
 
     pub(crate) fn team(&self) -> Option<&dyn Team<P>> {

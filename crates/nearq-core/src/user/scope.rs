@@ -28,12 +28,13 @@
 
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 
 use crate::base::bell::Bell;
+use crate::base::once::Once;
 use crate::base::outcome::{Panic, contain};
 use crate::base::wait_queue::WaitQueue;
 use crate::fork_join::scoped::{Base, count_panicked, offer};
@@ -82,7 +83,7 @@ pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     panic: Mutex<Option<Panic>, P>,
     waiter: Waiter<P>,
     /// If it is within an item of the same queue: closures that are queued as items. Made when there is the first.
-    tickets: OnceLock<Arc<Within<P>>>,
+    tickets: Once<P, Arc<Within<P>>>,
     /// The process whose closures are counted.
     epoch: P::AtomicU64,
     /// 1 while the scope itself is counted.
@@ -419,7 +420,7 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
                 }
             }));
         }
-        self.tickets.get_or_init(Within::new).offer(ticket);
+        self.tickets.get_or_make(Within::new).offer(ticket);
         if let Waiter::Worker(bell) = &self.waiter {
             // SAFETY: the scope has not ended, so its worker is there.
             unsafe { &**bell }.ring();
@@ -459,7 +460,7 @@ pub(crate) fn scope<'env, P: Platform, R>(
         count: P::AtomicU32::new(1),
         panic: Mutex::new_in(None),
         waiter,
-        tickets: OnceLock::new(),
+        tickets: Once::new(),
         epoch: P::AtomicU64::new(P::fork_epoch()),
         open: P::AtomicU32::new(1),
         scope: core::marker::PhantomData,
@@ -484,7 +485,7 @@ pub(crate) fn scope<'env, P: Platform, R>(
         }
         (Some(base), _) => base.wait_elsewhere(has_ended),
         (None, Waiter::InTurn) => {
-            scope.tickets.get_or_init(Within::new).run_until(has_ended);
+            scope.tickets.get_or_make(Within::new).run_until(has_ended);
             true
         }
         (None, _) => false,
