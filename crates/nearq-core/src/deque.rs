@@ -17,8 +17,8 @@
 //! | `running` | the scope of the stolen job that the owner runs; null if it runs none, or one of a `join` | the owner |
 //!
 //! Positions below `tail` have been stolen, `tail..split` are public, `split..head` are private. A deque whose jobs have all been stolen
-//! has `tail` equal to `head`: the owner waits for the newest job, and pops the others later. The owner steals only while it has no job that
-//! could be stolen. So what a deque holds while its owner runs a stolen job, that job has pushed.
+//! has `tail` equal to `head`: the owner waits for the newest job, and pops the others later. The owner steals only while it has no job
+//! that could be stolen. So what a deque holds while its owner runs a stolen job, that job has pushed.
 //!
 //! # How private jobs become public
 //! * The owner moves `split` up when it sees a request at a push (`share`).

@@ -24,7 +24,8 @@
 //! # How a join or a scope waits
 //! If a thief has the job, the caller runs jobs that the thief offers: they are parts of what the caller waits for (leapfrogging; D. Wagner
 //! and B. Calder, "Leapfrogging: A Portable Technique for Implementing Efficient Futures", 1993). It runs nothing else: another item's job
-//! might wait for a lock that the caller has. After [`SEARCH`] it sleeps, and another worker takes its place.
+//! might wait for a lock that the caller has. After [`SEARCH`] it leaves its bell with the thief and sleeps; another worker takes its place.
+//! It is woken when what it waits for is done, or when the thief has jobs again.
 //!
 //! # Teams
 //! A layer above may give the workers of a queue numbers, and work of its own beside the jobs (`queue/team`). Then a thief enters the team

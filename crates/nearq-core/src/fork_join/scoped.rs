@@ -105,8 +105,8 @@ impl<P: Platform> Base<P> {
     }
 
     /// Runs the closures that no other worker has begun, and waits until `has_ended`. `run_others` runs closures that are not in the deque;
-    /// `has_others` says whether there are some, and after that becomes true, the bell is rung. False in the child of a fork, in which there
-    /// may be closures that other threads must run.
+    /// `has_others` says whether there are some, and after that becomes true, the bell is rung. False in the child of a fork, where other
+    /// threads may have to run closures.
     pub(crate) fn wait_within(
         &self,
         scope: *const (),

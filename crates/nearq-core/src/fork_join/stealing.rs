@@ -107,7 +107,8 @@ pub(super) fn help_scope<P: Platform>(
     stolen.map(|stolen| stolen.run(context, own)).is_some()
 }
 
-/// Steals from a deque, for the worker with that number. If its jobs are all private, asks the owner to make some public and, if that was asked [`PATIENCE`] ago, does it.
+/// Steals from a deque, for the worker with that number. If the deque's jobs are all private, asks the owner to make some public and, if
+/// that was asked [`PATIENCE`] ago, does it.
 pub(super) fn steal_from<'a, P: Platform>(
     thief: u32,
     victim: &'a Deque<P>,
