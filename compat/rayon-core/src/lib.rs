@@ -33,6 +33,11 @@
 //! program runs.
 
 #![warn(missing_docs)]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "it runs on Linux only: rayon's interface has threads of the standard library"
+)]
 
 mod broadcast;
 mod builder;

@@ -296,7 +296,7 @@ impl Members {
         let result = f();
         let state = self.state();
         let mut numbers = lock(&state.numbers);
-        while let None = numbers.take(|number| number == 0) {
+        while numbers.take(|number| number == 0).is_none() {
             numbers.wanted = Some(0);
             numbers = state.returned.wait(numbers).unwrap_or_else(PoisonError::into_inner);
         }

@@ -22,6 +22,9 @@ pub struct ScopeFifo<'scope> {
     fifos: Box<[Mutex<VecDeque<Closure>>]>,
 }
 
+/// A closure that is spawned.
+type Body<'scope> = dyn FnOnce(&Scope<'scope>) + Send + Sync + 'scope;
+
 /// What both kinds have in common.
 struct Base<'scope> {
     /// Its lifetimes are forgotten: it exists until its closures have ended, as this does.
@@ -29,7 +32,7 @@ struct Base<'scope> {
     /// It exists while the scope does: the function that has made the scope has a handle, or runs in the pool.
     registry: *const Registry,
     /// Invariant, as closures are that borrow for it.
-    _marker: PhantomData<Box<dyn FnOnce(&Scope<'scope>) + Send + Sync + 'scope>>,
+    _marker: PhantomData<Box<Body<'scope>>>,
 }
 
 // SAFETY: nearq's scope and the registry are `Sync`.
