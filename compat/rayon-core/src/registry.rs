@@ -13,7 +13,7 @@ use crate::builder::{
 };
 use crate::members::{Member, Members};
 use crate::settings;
-use crate::threads::{Feed, ThreadBuilder};
+use crate::threads::Feed;
 
 /// See the head of the file. It exists until no handle of the pool and no closure that was given to it is left.
 pub(crate) struct Registry {
@@ -92,19 +92,18 @@ impl Registry {
         if let Some(handler) = panic_handler.clone() {
             builder.panic_handler = Some(Box::new(move |payload| handler(payload)));
         }
-        let feed = Feed::new(handlers, panic_handler);
-        for index in attached..size {
-            let thread =
-                ThreadBuilder::new(builder.name_of(index), builder.stack_size, index, &feed);
-            builder.spawn_handler.spawn(thread).map_err(ThreadPoolBuildError::io)?;
+        let feed = Feed::new(handlers, panic_handler, builder.stack_size);
+        // A pool that consists of the current thread alone still has one worker, which uses that thread's number while it waits.
+        let is_alone = attached == size;
+        let numbers = if is_alone { 0..1 } else { attached..size };
+        let count = u32::try_from(numbers.len()).expect("a pool has fewer threads");
+        for number in numbers {
+            let thread = feed.add_thread(number, builder.name_of(number));
+            let started =
+                if is_alone { thread.start() } else { builder.spawn_handler.spawn(thread) };
+            started.map_err(ThreadPoolBuildError::io)?;
         }
         let threads = feed.clone();
-        // A pool that consists of the current thread alone still has one worker, which uses that thread's number while it waits.
-        if attached == size {
-            let thread = ThreadBuilder::new(builder.name_of(0), builder.stack_size, 0, &feed);
-            thread.start().map_err(ThreadPoolBuildError::io)?;
-        }
-        let count = u32::try_from((size - attached).max(1)).unwrap_or(u32::MAX);
         let runtime = Runtime::builder()
             .thread_limit(count)
             .threads_from(move |main| threads.give(main))
