@@ -70,8 +70,7 @@ pub use threads::ThreadBuilder;
 
 /// Returns the largest size of a pool.
 pub fn max_num_threads() -> usize {
-    // As many threads as a runtime may have.
-    4096
+    registry::LARGEST
 }
 
 /// Returns the size of the current pool: the one whose closure the caller runs, or else the global one.

@@ -42,8 +42,7 @@ impl Registry {
         mut builder: ThreadPoolBuilder<S>,
         is_global: bool,
     ) -> Result<Arc<Registry>, ThreadPoolBuildError> {
-        let most = crate::max_num_threads();
-        let (size, parallelism) = (builder.size().min(most), builder.parallelism().min(most));
+        let (size, parallelism) = (builder.size().min(LARGEST), builder.parallelism().min(LARGEST));
         if builder.use_current_thread && Member::current().is_some() {
             return Err(ThreadPoolBuildError::in_pool());
         }
@@ -245,6 +244,9 @@ impl Registry {
 
 /// More thieves than members may be queued: those that find no number left, and end.
 const SPARE: usize = 64;
+
+/// The largest size of a pool. A queue has at most 2048 active items.
+pub(crate) const LARGEST: usize = 2048 - SPARE;
 
 /// Gives a panic to the handler. It ends the process if there is no handler, or if the handler panics too.
 pub(crate) fn handle_panic(handler: Option<&PanicHandler>, payload: Box<dyn Any + Send>) {

@@ -12,13 +12,15 @@
 use std::str::FromStr;
 
 use nearq::{AffinityScope, WorkqueueBuilder};
+use nearq_platform::{Linux, LockPlatform};
 
-/// The value of a variable, if it is set and valid. An invalid value is reported.
-fn read<T: FromStr>(name: &str, allowed: &str) -> Option<T> {
+/// The value of a variable, if it is set and valid. An invalid value is reported once.
+fn read<T>(name: &str, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     let text = std::env::var(name).ok()?;
-    let value = text.trim().parse().ok();
+    let value = parse(text.trim());
     if value.is_none() {
-        eprintln!("rayon: {name}={text} is invalid and counts as not set; it must be {allowed}");
+        let why = "is invalid and counts as not set; it must be";
+        Linux::warn_once(name, &format!("{name}={text} {why} {allowed}"));
     }
     value
 }
@@ -26,14 +28,23 @@ fn read<T: FromStr>(name: &str, allowed: &str) -> Option<T> {
 /// Sets what the environment says.
 pub(crate) fn apply(mut builder: WorkqueueBuilder) -> WorkqueueBuilder {
     let scopes = "cpu, smt, cache, cache_shard, numa or system";
-    if let Some(scope) = read::<AffinityScope>("NEARQ_RAYON_SCOPE", scopes) {
+    let scope = read("NEARQ_RAYON_SCOPE", scopes, |text| text.parse::<AffinityScope>().ok());
+    if let Some(scope) = scope {
         builder = builder.affinity_scope(scope);
     }
-    if let Some(strict) = read::<u8>("NEARQ_RAYON_STRICT", "0 or 1") {
-        builder = builder.affinity_strict(strict != 0);
+    let strict = read("NEARQ_RAYON_STRICT", "0 or 1", |text| match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    });
+    if let Some(strict) = strict {
+        builder = builder.affinity_strict(strict);
     }
-    if let Some(nice) = read::<i32>("NEARQ_RAYON_NICE", "a number from -20 to 19") {
-        builder = builder.nice(nice.clamp(-20, 19));
+    let nice = read("NEARQ_RAYON_NICE", "a number from -20 to 19", |text| {
+        text.parse().ok().filter(|nice| (-20..=19).contains(nice))
+    });
+    if let Some(nice) = nice {
+        builder = builder.nice(nice);
     }
     builder
 }
