@@ -1,0 +1,92 @@
+//! The child of a fork uses pools that its parent has used. In rayon's own pools it waits for ever: the threads are the parent's.
+//!
+//! A program of its own: nothing else runs while it forks.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "it runs on Linux only")]
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
+
+/// The child takes some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A tree of joins, a scope, and a spawned closure.
+fn use_pool(join: impl Fn(u32) -> u32, spawn: impl Fn(Box<dyn FnOnce() + Send>)) -> bool {
+    let (done, ended) = std::sync::mpsc::channel();
+    spawn(Box::new(move || done.send(7).unwrap()));
+    join(0) == 1 << 10 && ended.recv() == Ok(7)
+}
+
+fn leaves(depth: u32) -> u32 {
+    if depth == 10 {
+        return 1;
+    }
+    let (a, b) = rayon_core::join(|| leaves(depth + 1), || leaves(depth + 1));
+    a + b
+}
+
+fn use_global() -> bool {
+    use_pool(leaves, rayon_core::spawn)
+}
+
+fn use_own(pool: &ThreadPool) -> bool {
+    let numbers = pool.broadcast(|context| context.index());
+    use_pool(|depth| pool.install(|| leaves(depth)), |closure| pool.spawn(closure))
+        && numbers == [0, 1, 2]
+}
+
+/// Whether `f` returns true in a child, in time.
+fn in_child(f: impl FnOnce() -> bool) -> Result<(), String> {
+    // SAFETY: the child runs `f` and ends without a return to the test harness. The C library's and the pools' locks survive a fork.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_or(false);
+        // SAFETY: it ends the process.
+        unsafe { libc::_exit(i32::from(!is_right)) };
+    }
+    assert!(child > 0, "{}", io::Error::last_os_error());
+    let begin = Instant::now();
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is a place of ours.
+        match unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } {
+            0 if begin.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(1)),
+            0 => {
+                // SAFETY: the child is ours and has not been waited for.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+                // SAFETY: as above.
+                unsafe { libc::waitpid(child, &raw mut status, 0) };
+                return Err(format!("the child has not ended within {PATIENCE:?}"));
+            }
+            _ if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 => return Ok(()),
+            _ => return Err(format!("the child ended with the status {status:#x}")),
+        }
+    }
+}
+
+fn main() {
+    assert!(use_global());
+    assert_eq!(in_child(use_global), Ok(()), "the global pool");
+
+    let pool = ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    assert!(use_own(&pool));
+    assert_eq!(in_child(|| use_own(&pool) && use_global()), Ok(()), "a pool");
+
+    let named = ThreadPoolBuilder::new()
+        .num_threads(3)
+        .thread_name(|index| format!("named-{index}"))
+        .build()
+        .unwrap();
+    assert!(use_own(&named));
+    assert_eq!(in_child(|| use_own(&named)), Ok(()), "a pool with threads of its own");
+
+    // From within a closure: the child's only thread is a copy of a worker, and is none itself.
+    let forked = pool
+        .install(|| in_child(|| rayon_core::current_thread_index().is_none() && use_own(&pool)));
+    assert_eq!(forked, Ok(()), "from within a closure");
+
+    // A fork of a fork, and the parent goes on.
+    assert_eq!(in_child(|| use_global() && in_child(use_global).is_ok()), Ok(()), "twice");
+    assert!(use_global() && use_own(&pool) && use_own(&named));
+}
