@@ -7,7 +7,7 @@
 //!
 //! Each pool is a work queue. So idle workers help the nearest ones first; a worker that blocks is replaced; the child of a fork has a pool
 //! that works; and `nearq top`, `get`, `set` and `tune` show and change the pools of a running program. The queue of the global pool is
-//! named `rayon`; those of other pools are named after their threads, or `rayon-1`, `rayon-2` and so on.
+//! named `rayon`; those of other pools are named after their threads, or `rayon-0`, `rayon-1` and so on.
 //!
 //! # Numbers of threads
 //! [`current_thread_index`] is below [`current_num_threads`], and is never held by two closures at once, except that a closure which waits
@@ -25,7 +25,9 @@
 //!   thread. The number that a start or an exit handler is given is the thread's; [`current_thread_index`] need not return the same one.
 //! * [`use_current_thread`](ThreadPoolBuilder::use_current_thread): the current thread runs closures of the pool only in [`yield_now`] and
 //!   [`yield_local`]. While it waits, another thread may run closures with its number.
-//! * After a fork, closures that were spawned before belong to the parent.
+//! * After a fork, closures that were spawned before belong to the parent. The child of a process whose pool has threads of its own starts
+//!   others with the same names, stack size and handlers, without the builder's
+//!   [`spawn_handler`](ThreadPoolBuilder::spawn_handler).
 //!
 //! # Settings
 //! `NEARQ_RAYON_SCOPE`, `NEARQ_RAYON_STRICT` and `NEARQ_RAYON_NICE` set the affinity scope of all pools (`cpu`, `smt`, `cache`,

@@ -14,9 +14,9 @@ use std::str::FromStr;
 use nearq::{AffinityScope, WorkqueueBuilder};
 use nearq_platform::{Linux, LockPlatform};
 
-/// The value of a variable, if it is set and valid. An invalid value is reported once.
+/// The value of a variable, if it is set, not empty, and valid. An invalid value is reported once.
 fn read<T>(name: &str, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-    let text = std::env::var(name).ok()?;
+    let text = std::env::var(name).ok().filter(|text| !text.trim().is_empty())?;
     let value = parse(text.trim());
     if value.is_none() {
         let why = "is invalid and counts as not set; it must be";

@@ -50,6 +50,7 @@ fn variables_set_scope_strictness_and_nice_value() {
 fn an_invalid_variable_is_reported_in_one_line_and_counts_as_not_set() {
     let (default, lines) = settings(&[]);
     assert_eq!(lines, [""; 0]);
+    assert_eq!(settings(&[("NEARQ_RAYON_NICE", "")]), (default.clone(), lines));
     for (name, value, allowed) in [
         ("NEARQ_RAYON_SCOPE", "galaxy", "cpu, smt, cache, cache_shard, numa or system"),
         ("NEARQ_RAYON_STRICT", "perhaps", "0 or 1"),
