@@ -10,7 +10,7 @@ use crate::{errors, examples, folders, paths};
 type CrateRule = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which no crate uses a later one: so there are no circles.
-const PLAN: [CrateRule; 23] = [
+const PLAN: [CrateRule; 24] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
@@ -95,6 +95,7 @@ const PLAN: [CrateRule; 23] = [
         &["nearq-command", "nearq-home", "nearq-processes", "nearq-scx-policy", "nearq-topology"],
         &[],
     ),
+    ("rayon-core", &["nearq", "nearq-platform"], &[]),
     ("xtask", &[], &[]),
 ];
 

@@ -4,8 +4,10 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 use std::path::Path;
 use std::process::Command;
 
-/// The crates are in two workspaces: building the loadable scheduler takes a compiler for the kernel, and it has a lock file of its own.
-const WORKSPACES: [&str; 2] = ["Cargo.toml", "crates/nearq-scx/Cargo.toml"];
+/// The crates are in several workspaces: building the loadable scheduler takes a compiler for the kernel, and rayon's interface has the name
+/// of a crate that the experiments use.
+const WORKSPACES: [&str; 3] =
+    ["Cargo.toml", "crates/nearq-scx/Cargo.toml", "compat/rayon-core/Cargo.toml"];
 
 /// The cargo that runs this program, or the one on the path.
 pub(crate) fn cargo() -> Command {
@@ -57,13 +59,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_workspaces_are_checked() {
+    fn all_workspaces_are_checked() {
         let members = members().unwrap();
         let uses = |name: &str| -> Vec<(&str, bool)> {
             let package = members.iter().find(|package| package.name == name).unwrap();
             package.uses.iter().map(|used| (used.name.as_str(), used.tests_only)).collect()
         };
         assert!(uses("nearq-scx").contains(&("nearq-home", false)));
+        assert!(uses("rayon-core").contains(&("nearq", false)));
         assert!(uses("nearq-lock").contains(&("nearq-platform", false)));
         assert!(uses("nearq-lock").contains(&("nearq-model", true)), "tests alone");
     }
