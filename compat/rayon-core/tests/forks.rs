@@ -89,4 +89,16 @@ fn main() {
     // A fork of a fork, and the parent goes on.
     assert_eq!(in_child(|| use_global() && in_child(use_global).is_ok()), Ok(()), "twice");
     assert!(use_global() && use_own(&pool) && use_own(&named));
+
+    // A pool may end in the child, used there or not.
+    for is_used in [false, true] {
+        let named = ThreadPoolBuilder::new().num_threads(3).stack_size(1 << 20).build().unwrap();
+        assert!(use_own(&named));
+        let ends = in_child(move || {
+            let is_right = !is_used || use_own(&named);
+            drop(named);
+            is_right
+        });
+        assert_eq!(ends, Ok(()), "a pool that ends in the child");
+    }
 }
