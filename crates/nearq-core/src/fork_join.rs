@@ -143,9 +143,7 @@ where
     RA: Send,
     RB: Send,
 {
-    let deque = with_current::<P, _>(|context| context.deque.get());
-    // SAFETY: null, or the deque of this worker, whose entry lives as long as the runtime.
-    match deque.and_then(|deque| unsafe { deque.as_ref() }) {
+    match current_deque::<P>() {
         Some(deque) => fork(deque, a, b),
         None => join_first::<P, _, _, _, _>(a, b, outside),
     }
@@ -280,15 +278,13 @@ fn wait<P: Platform>(deque: &Deque<P>, progress: &Progress<P>) {
 /// Whether the caller has jobs in its deque.
 #[doc(hidden)]
 pub fn has_own_jobs<P: Platform>() -> bool {
-    // SAFETY: null, or the deque of this worker, whose entry lives as long as the runtime.
-    unsafe { current_deque::<P>().as_ref() }.is_some_and(Deque::has_jobs)
+    current_deque::<P>().is_some_and(Deque::has_jobs)
 }
 
 /// Runs the newest job in the caller's deque, if it is a closure of a scope. False if there is none.
 #[doc(hidden)]
 pub fn run_own_job<P: Platform>() -> bool {
-    // SAFETY: null, or the deque of this worker, whose entry lives as long as the runtime.
-    let Some(deque) = (unsafe { current_deque::<P>().as_ref() }) else { return false };
+    let Some(deque) = current_deque::<P>() else { return false };
     while deque.newest().is_some_and(|(_, on_heap)| on_heap) {
         let floor = deque.len() - 1;
         if waiting::run_newest(deque) {
@@ -302,8 +298,7 @@ pub fn run_own_job<P: Platform>() -> bool {
 /// Steals a job of the queue whose item the caller runs, and runs it. False if there is none.
 #[doc(hidden)]
 pub fn run_stolen_job<P: Platform>() -> bool {
-    // SAFETY: null, or the deque of this worker, whose entry lives as long as the runtime.
-    let Some(deque) = (unsafe { current_deque::<P>().as_ref() }) else { return false };
+    let Some(deque) = current_deque::<P>() else { return false };
     if deque.has_jobs() {
         // What it steals must not mix with its own jobs, which others may steal as parts of something else.
         return false;

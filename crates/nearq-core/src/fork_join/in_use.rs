@@ -60,9 +60,13 @@ impl<P: Platform> Drop for InUse<P> {
     }
 }
 
-/// The deque that the item uses which the caller runs; null if it has not forked.
-pub(super) fn current_deque<P: Platform>() -> *const Deque<P> {
-    with_current::<P, _>(|context| context.deque.get()).unwrap_or(core::ptr::null())
+/// The deque that the item uses which the caller runs; none if it has not forked.
+#[inline(always)]
+pub(super) fn current_deque<'a, P: Platform>() -> Option<&'a Deque<P>> {
+    let deque = with_current::<P, _>(|context| context.deque.get())?;
+    // SAFETY: null, or the deque of this worker, whose entry lives as long as the runtime. In the child of a fork it is given up, and never
+    // freed.
+    unsafe { deque.as_ref() }
 }
 
 /// The queue for which a deque is in use. By the owner of the deque, which runs an item of the queue, in the process in which it began.

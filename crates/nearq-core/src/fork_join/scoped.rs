@@ -43,8 +43,7 @@ pub(crate) unsafe fn offer<P: Platform, F: FnOnce() + Send>(
     scope: *const (),
     closure: F,
 ) -> Result<(), F> {
-    // SAFETY: null, or the deque of this worker, whose entry lives as long as the runtime.
-    let Some(deque) = (unsafe { current_deque::<P>().as_ref() }) else { return Err(closure) };
+    let Some(deque) = current_deque::<P>() else { return Err(closure) };
     if !core::ptr::addr_eq(deque.group(), queue) {
         return Err(closure);
     }
@@ -71,26 +70,24 @@ pub(crate) struct Base<P: Platform> {
 impl<P: Platform> Base<P> {
     /// For a scope within an item of the same queue. None if the queue runs one item at a time.
     pub(crate) fn within() -> Option<Self> {
-        let in_use = match NonNull::new(current_deque::<P>().cast_mut()) {
-            Some(deque) => return Some(Self::of(deque)),
-            None => InUse::begin_in_item()?,
-        };
-        let deque = NonNull::from(in_use.deque());
-        Some(Base { _in_use: Some(in_use), ..Self::of(deque) })
+        if let Some(deque) = current_deque() {
+            return Some(Self::of(deque));
+        }
+        let in_use = InUse::begin_in_item()?;
+        let base = Self::of(in_use.deque());
+        Some(Base { _in_use: Some(in_use), ..base })
     }
 
     /// For a scope within an item of another queue, if that has a team. The bell is the one to ring when the scope has ended.
     pub(crate) fn elsewhere() -> Option<(Self, Arc<Bell<P>>)> {
-        let base = Self::of(NonNull::new(current_deque::<P>().cast_mut())?);
+        let base = Self::of(current_deque()?);
         queue_of(base.deque()).team()?;
         let bell = Arc::clone(&base.deque().bell);
         Some((base, bell))
     }
 
-    fn of(deque: NonNull<Deque<P>>) -> Self {
-        // SAFETY: the deque of this worker.
-        let floor = unsafe { deque.as_ref() }.len();
-        Base { deque, floor, _in_use: None }
+    fn of(deque: &Deque<P>) -> Self {
+        Base { deque: NonNull::from(deque), floor: deque.len(), _in_use: None }
     }
 
     fn deque(&self) -> &Deque<P> {

@@ -348,17 +348,27 @@ fn scope_tree(queue: &Workqueue<Sim>, depth: u32, leaves: &Mutex<u32, Sim>) {
     });
 }
 
-#[test]
-fn a_tree_of_scopes_uses_all_cpus() {
-    let took = simulate(MACHINE, 1, || {
+/// How long such a tree of 2 to the power of `depth` leaves takes.
+fn run_scopes(machine: &str, seed: u64, max_active: Option<usize>, depth: u32) -> Duration {
+    simulate(machine, seed, move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue_builder("tree").build().expect("valid");
+        let builder = runtime.workqueue_builder("tree");
+        let builder = match max_active {
+            Some(items) => builder.max_active(items),
+            None => builder,
+        };
+        let queue = builder.build().expect("valid");
         let leaves = Mutex::<_, Sim>::new_in(0);
         let began = Sim::now();
-        queue.install(|| scope_tree(&queue, 10, &leaves));
-        assert_eq!(leaves.into_inner(), 1 << 10);
+        queue.install(|| scope_tree(&queue, depth, &leaves));
+        assert_eq!(leaves.into_inner(), 1 << depth);
         Sim::now() - began
-    });
+    })
+}
+
+#[test]
+fn a_tree_of_scopes_uses_all_cpus() {
+    let took = run_scopes(MACHINE, 1, None, 10);
     let ideal = LEAF * 1024 / 16;
     assert!(took < ideal * 3 / 2, "{took:?}, ideally {ideal:?}");
 }
@@ -367,15 +377,7 @@ fn a_tree_of_scopes_uses_all_cpus() {
 #[test]
 fn a_scope_that_waits_helps_the_thief() {
     for seed in 1..=20 {
-        let took = simulate("core:2", seed, || {
-            let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-            let queue = runtime.workqueue_builder("tree").max_active(2).build().expect("valid");
-            let leaves = Mutex::<_, Sim>::new_in(0);
-            let began = Sim::now();
-            queue.install(|| scope_tree(&queue, 8, &leaves));
-            assert_eq!(leaves.into_inner(), 1 << 8);
-            Sim::now() - began
-        });
+        let took = run_scopes("core:2", seed, Some(2), 8);
         let ideal = LEAF * 256 / 2;
         assert!(took < ideal * 4 / 3, "seed {seed}: {took:?}, ideally {ideal:?}");
     }
