@@ -4,6 +4,7 @@ use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use crate::registry::Registry;
 use crate::settings;
@@ -134,7 +135,7 @@ where
 pub struct ThreadPoolBuilder<S = DefaultSpawn> {
     num_threads: usize,
     pub(crate) use_current_thread: bool,
-    pub(crate) panic_handler: Option<Box<PanicHandler>>,
+    pub(crate) panic_handler: Option<Arc<PanicHandler>>,
     thread_name: Option<Box<dyn FnMut(usize) -> String>>,
     pub(crate) stack_size: Option<usize>,
     pub(crate) start_handler: Option<Box<StartHandler>>,
@@ -292,7 +293,7 @@ impl<S> ThreadPoolBuilder<S> {
     where
         H: Fn(Box<dyn Any + Send>) + Send + Sync + 'static,
     {
-        self.panic_handler = Some(Box::new(panic_handler));
+        self.panic_handler = Some(Arc::new(panic_handler));
         self
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Registry {
     /// Before the runtime that it is on.
     queue: Workqueue,
     members: Arc<Members>,
-    panic_handler: Option<Box<PanicHandler>>,
+    panic_handler: Option<Arc<PanicHandler>>,
     /// If the pool has threads of its own.
     _runtime: Option<(Runtime, Feed)>,
 }
@@ -87,10 +87,7 @@ impl Registry {
     ) -> Result<(Runtime, Feed), ThreadPoolBuildError> {
         let handlers =
             Handlers { start: builder.start_handler.take(), exit: builder.exit_handler.take() };
-        let panic_handler = builder.panic_handler.take().map(Arc::<PanicHandler>::from);
-        if let Some(handler) = panic_handler.clone() {
-            builder.panic_handler = Some(Box::new(move |payload| handler(payload)));
-        }
+        let panic_handler = builder.panic_handler.clone();
         let feed = Feed::new(handlers, panic_handler, builder.stack_size);
         // A pool that consists of the current thread alone still has one worker, which uses that thread's number while it waits.
         let is_alone = attached == size;
@@ -126,23 +123,15 @@ impl Registry {
     pub(crate) fn init_global<S: ThreadSpawn>(
         builder: ThreadPoolBuilder<S>,
     ) -> Result<(), ThreadPoolBuildError> {
-        let mut builder = Some(builder);
-        let mut outcome = Err(ThreadPoolBuildError::is_initialized());
-        let made = GLOBAL.get();
-        if made.is_none() {
-            // Only one thread comes here at a time; another one that does finds the pool made.
-            static MAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
-            let _making = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if GLOBAL.get().is_none()
-                && let Some(builder) = builder.take()
-            {
-                let registry = Registry::new(builder, true)?;
-                if GLOBAL.set(registry).is_ok() {
-                    outcome = Ok(());
-                }
-            }
+        // Only one thread makes it; another one that comes meanwhile finds it made.
+        static MAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _making = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if GLOBAL.get().is_some() {
+            return Err(ThreadPoolBuildError::is_initialized());
         }
-        outcome
+        GLOBAL
+            .set(Registry::new(builder, true)?)
+            .map_err(|_| ThreadPoolBuildError::is_initialized())
     }
 
     /// The pool of the current thread; otherwise the global one.

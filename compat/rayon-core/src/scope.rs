@@ -191,13 +191,21 @@ fn in_scope<'scope, R>(registry: &Registry, op: impl FnOnce(Base<'scope>) -> R) 
     })
 }
 
-fn lifo_scope<'scope, R>(registry: &Registry, op: impl FnOnce(&Scope<'scope>) -> R) -> R {
+/// As [`in_place_scope`], in that pool.
+pub(crate) fn lifo_scope<'scope, R>(
+    registry: &Registry,
+    op: impl FnOnce(&Scope<'scope>) -> R,
+) -> R {
     let mut place = None;
     // The value stays until nearq's scope has ended: its closures refer to it.
     in_scope(registry, |base| op(place.insert(Scope { base })))
 }
 
-fn fifo_scope<'scope, R>(registry: &Registry, op: impl FnOnce(&ScopeFifo<'scope>) -> R) -> R {
+/// As [`in_place_scope_fifo`], in that pool.
+pub(crate) fn fifo_scope<'scope, R>(
+    registry: &Registry,
+    op: impl FnOnce(&ScopeFifo<'scope>) -> R,
+) -> R {
     let mut place = None;
     let fifos = (0..registry.num_threads()).map(|_| Mutex::default()).collect();
     // As above.
@@ -247,7 +255,7 @@ pub fn in_place_scope<'scope, OP, R>(op: OP) -> R
 where
     OP: FnOnce(&Scope<'scope>) -> R,
 {
-    Registry::with_current(|registry| in_place_scope_in(registry, op))
+    Registry::with_current(|registry| lifo_scope(registry, op))
 }
 
 /// As [`scope_fifo`], but `op` runs in the calling thread.
@@ -258,19 +266,5 @@ pub fn in_place_scope_fifo<'scope, OP, R>(op: OP) -> R
 where
     OP: FnOnce(&ScopeFifo<'scope>) -> R,
 {
-    Registry::with_current(|registry| in_place_scope_fifo_in(registry, op))
-}
-
-pub(crate) fn in_place_scope_in<'scope, R>(
-    registry: &Registry,
-    op: impl FnOnce(&Scope<'scope>) -> R,
-) -> R {
-    lifo_scope(registry, op)
-}
-
-pub(crate) fn in_place_scope_fifo_in<'scope, R>(
-    registry: &Registry,
-    op: impl FnOnce(&ScopeFifo<'scope>) -> R,
-) -> R {
-    fifo_scope(registry, op)
+    Registry::with_current(|registry| fifo_scope(registry, op))
 }

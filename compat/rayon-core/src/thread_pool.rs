@@ -8,7 +8,7 @@ use crate::broadcast::{BroadcastContext, broadcast_in, spawn_broadcast_in};
 use crate::builder::{ThreadPoolBuildError, ThreadPoolBuilder, ThreadSpawn};
 use crate::members::Member;
 use crate::registry::Registry;
-use crate::scope::{Scope, ScopeFifo, in_place_scope_fifo_in, in_place_scope_in};
+use crate::scope::{Scope, ScopeFifo, fifo_scope, lifo_scope};
 use crate::{join, scope, scope_fifo};
 
 /// A pool other than the global one. [`ThreadPoolBuilder`] makes it.
@@ -117,7 +117,7 @@ impl ThreadPool {
     where
         OP: FnOnce(&Scope<'scope>) -> R,
     {
-        in_place_scope_in(&self.registry, op)
+        lifo_scope(&self.registry, op)
     }
 
     /// As [`in_place_scope_fifo`](crate::in_place_scope_fifo), with closures that run in this pool.
@@ -125,7 +125,7 @@ impl ThreadPool {
     where
         OP: FnOnce(&ScopeFifo<'scope>) -> R,
     {
-        in_place_scope_fifo_in(&self.registry, op)
+        fifo_scope(&self.registry, op)
     }
 
     /// As [`spawn`](crate::spawn()), in this pool.
