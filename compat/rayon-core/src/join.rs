@@ -45,7 +45,7 @@ impl FnContext {
 ///
 /// # Panics
 /// With the panic of the first closure, or else of the second, after both have ended.
-#[inline]
+#[inline(always)]
 pub fn join<A, B, RA, RB>(oper_a: A, oper_b: B) -> (RA, RB)
 where
     A: FnOnce() -> RA + Send,
@@ -63,7 +63,7 @@ where
 ///
 /// # Panics
 /// As [`join`].
-#[inline]
+#[inline(always)]
 pub fn join_context<A, B, RA, RB>(oper_a: A, oper_b: B) -> (RA, RB)
 where
     A: FnOnce(FnContext) -> RA + Send,

@@ -240,27 +240,27 @@ impl<P: Platform> Deque<P> {
         self.head.load(Ordering::Relaxed)
     }
 
-    /// The newest job, if there is one; and whether it is on the heap. It may have been stolen. By the owner.
-    pub(crate) fn newest(&self) -> Option<(NonNull<Job<P>>, bool)> {
+    /// The newest job, if there is one: its position, itself, and whether it is on the heap. It may have been stolen. By the owner.
+    pub(crate) fn newest(&self) -> Option<(u32, NonNull<Job<P>>, bool)> {
         let position = self.len().checked_sub(1)?;
         let slot = self.slots[position as usize].load(Ordering::Relaxed);
-        NonNull::new(untagged(slot)).map(|job| (job, slot.addr() & ON_HEAP != 0))
+        NonNull::new(untagged(slot)).map(|job| (position, job, slot.addr() & ON_HEAP != 0))
     }
 
     /// As [`push`](Self::push), for a job on the heap.
     #[inline]
-    pub(crate) fn push_heap(&self, job: *const Job<P>) -> bool {
+    pub(crate) fn push_heap(&self, job: *const Job<P>) -> Option<u32> {
         self.push(job.map_addr(|address| address | ON_HEAP))
     }
 
-    /// Offers a job; false if there is no room for it. By the owner, which pops it before the job ends.
+    /// Offers a job and returns its position; none if there is no room for it. By the owner, which pops it before the job ends.
     #[inline(always)]
-    pub(crate) fn push(&self, job: *const Job<P>) -> bool {
+    pub(crate) fn push(&self, job: *const Job<P>) -> Option<u32> {
         let head = self.head.load(Ordering::Relaxed);
-        let Some(slot) = self.slots.get(head as usize) else { return false };
+        let slot = self.slots.get(head as usize)?;
         slot.store(job.cast_mut(), Ordering::Relaxed);
         self.head.store(head + 1, Ordering::Release);
-        true
+        Some(head)
     }
 
     /// What thieves ask for. By the owner after a push.
@@ -305,17 +305,17 @@ impl<P: Platform> Deque<P> {
         }
     }
 
-    /// Takes the newest job back. By the owner.
+    /// Takes the newest job back, which is at that position. By the owner, which knows it: `head` is not loaded, because a program that
+    /// forks often would wait for its own last store.
     #[inline(always)]
-    pub(crate) fn pop(&self) -> Popped {
-        let head = self.head.load(Ordering::Relaxed) - 1;
+    pub(crate) fn pop(&self, position: u32) -> Popped {
         // Relaxed: a thread that reads it needs nothing of what the owner did since the push.
-        self.head.store(head, Ordering::Relaxed);
+        self.head.store(position, Ordering::Relaxed);
         P::light_fence();
-        if self.load(Ordering::Relaxed).split() <= head {
+        if self.load(Ordering::Relaxed).split() <= position {
             return Popped::Own;
         }
-        self.take_back(head)
+        self.take_back(position)
     }
 
     /// The job at that position is public, or was.

@@ -72,16 +72,21 @@ impl<P: Platform> Scene<P> {
     }
 
     fn push(&self, job: usize) {
-        assert!(self.deque.push(self.jobs[job].whole()));
+        assert!(self.deque.push(self.jobs[job].whole()).is_some());
         if self.deque.has_request() && self.deque.take_requests().contains(Requests::SHARE) {
             self.deque.share();
         }
     }
 
+    /// Pops the newest job.
+    fn pop(&self) -> Popped {
+        self.deque.pop(self.deque.len() - 1)
+    }
+
     /// Pops a job, and runs it or waits for it.
     fn end(&self, job: usize) {
         let counted = &self.jobs[job];
-        match self.deque.pop() {
+        match self.pop() {
             Popped::Own => counted.count(),
             Popped::Stolen => self.wait_for(counted),
         }
@@ -229,7 +234,7 @@ fn a_thief_that_leaves_sees_the_job_or_is_called() {
                 scene.found.store(u32::from(scene.deque.has_jobs()), Ordering::Relaxed);
             })
         };
-        assert!(scene.deque.push(scene.jobs[0].whole()));
+        assert!(scene.deque.push(scene.jobs[0].whole()).is_some());
         let called = scene.deque.has_request();
         Loom::join(thief);
         let found =
@@ -308,7 +313,7 @@ fn a_waiter_that_sleeps_is_woken_when_there_are_jobs() {
                 }
             })
         };
-        assert!(scene.deque.push(scene.jobs[0].whole()));
+        assert!(scene.deque.push(scene.jobs[0].whole()).is_some());
         if scene.deque.has_request() {
             let requests = scene.deque.take_requests();
             scene.deque.share();
@@ -358,14 +363,14 @@ fn a_full_deque_refuses_a_job() {
     let scene = Scene::<Linux>::new();
     let jobs: [_; CAPACITY] = core::array::from_fn(|_| Counted::<Linux>::new());
     for counted in &jobs {
-        assert!(scene.deque.push(counted.whole()));
+        assert!(scene.deque.push(counted.whole()).is_some());
     }
-    assert!(!scene.deque.push(scene.jobs[0].whole()));
+    assert!(scene.deque.push(scene.jobs[0].whole()).is_none());
     for _ in &jobs {
-        assert_eq!(scene.deque.pop(), Popped::Own);
+        assert_eq!(scene.pop(), Popped::Own);
     }
-    assert!(scene.deque.push(scene.jobs[0].whole()));
-    assert_eq!(scene.deque.pop(), Popped::Own);
+    assert!(scene.deque.push(scene.jobs[0].whole()).is_some());
+    assert_eq!(scene.pop(), Popped::Own);
 }
 
 /// What a thief read before the deque was used for another group does not let it steal anything.
@@ -404,14 +409,14 @@ fn real_thieves_lose_and_double_nothing() {
     for _ in 0..ROUNDS {
         let jobs: [_; 2] = core::array::from_fn(|_| Counted::<Linux>::new());
         for counted in &jobs {
-            assert!(scene.deque.push(counted.whole()));
+            assert!(scene.deque.push(counted.whole()).is_some());
             if scene.deque.has_request() {
                 scene.deque.take_requests();
                 scene.deque.share();
             }
         }
         for counted in jobs.iter().rev() {
-            match scene.deque.pop() {
+            match scene.pop() {
                 Popped::Own => counted.count(),
                 Popped::Stolen => scene.wait_for(counted),
             }

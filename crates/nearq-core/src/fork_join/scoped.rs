@@ -49,7 +49,7 @@ pub(crate) unsafe fn offer<P: Platform, F: FnOnce() + Send>(
     }
     let offered = Box::new(Offered { job: Job::of_scope(scope, Offered::<P, F>::run), closure });
     let offered = Box::into_raw(offered);
-    if !deque.push_heap(offered.cast()) {
+    if deque.push_heap(offered.cast()).is_none() {
         // SAFETY: made above, and not offered.
         return Err(unsafe { Box::from_raw(offered) }.closure);
     }

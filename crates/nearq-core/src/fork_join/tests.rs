@@ -9,7 +9,7 @@ use nearq_model::Loom;
 use nearq_platform::Threads;
 
 use super::thief::ThiefAtWork;
-use super::{Context, InUse, fork};
+use super::{Context, InUse, Offered, fork};
 use crate::deque::Requests;
 use crate::item::tests::{model, spawn};
 use crate::limit::node_active::tests::Stub;
@@ -55,7 +55,7 @@ fn fork_while_the_last_thief_leaves(has_forked: bool) {
             Loom::join(thief);
             assert!(thieves(&stub).is_called(), "the job is forgotten");
         };
-        fork(in_use.deque(), first, || ());
+        fork(in_use.deque(), first, Offered::new(|| ()));
         drop(in_use);
         stub.run_out();
         drop(entered);

@@ -142,9 +142,8 @@ pub(super) fn run_down_to<P: Platform>(deque: &Deque<P>, floor: u32) -> bool {
 
 /// Pops the newest job, which is on the heap, and runs it if it is the owner's. False in the child of a fork, or if it has been stolen.
 pub(super) fn run_newest<P: Platform>(deque: &Deque<P>) -> bool {
-    let newest = deque.newest();
-    let is_own = deque.pop() == Popped::Own;
-    let Some((job, on_heap)) = newest else { return false };
+    let Some((position, job, on_heap)) = deque.newest() else { return false };
+    let is_own = deque.pop(position) == Popped::Own;
     // A job on the stack is popped by the frame that has pushed it, and none of those is above the floor of a frame that has called this.
     debug_assert!(on_heap);
     let runs = is_own && with_current::<P, _>(|_| ()).is_some();

@@ -153,6 +153,7 @@ impl<P: Platform> Drop for Entered<P> {
 }
 
 /// Runs `f` with the context of the current thread, if it is a worker's.
+#[inline(always)]
 pub(crate) fn with_current<P: Platform, R>(f: impl FnOnce(&Context<'_, P>) -> R) -> Option<R> {
     let slot = P::slot().cast::<Context<'_, P>>();
     // SAFETY: the slot of a thread of platform P is null or was set by `enter` to a context of the same P on this thread's stack; the guard

@@ -30,7 +30,7 @@ use crate::user::workqueue::Workqueue;
 /// # Panics
 /// As [`Workqueue::join`]; outside of items also if the process-wide runtime cannot be made
 /// ([`Runtime::try_global`](crate::Runtime::try_global)).
-#[inline]
+#[inline(always)]
 pub fn join<A, B, RA, RB>(a: A, b: B) -> (RA, RB)
 where
     A: FnOnce() -> RA + Send,
@@ -79,7 +79,7 @@ impl<P: Platform> Workqueue<P> {
     /// With the panic of `a`, or else of `b`, after both have ended. If the queue refuses the closures, because it is being
     /// [drained](Self::drain) or the runtime was shut down: with the text of that [`Error`](crate::Error). If a closure forks the process,
     /// and in the child a thread of the parent has the other closure.
-    #[inline]
+    #[inline(always)]
     pub fn join<A, B, RA, RB>(&self, a: A, b: B) -> (RA, RB)
     where
         A: FnOnce() -> RA + Send,

@@ -2,6 +2,7 @@
 //! if threads are preempted at any moment.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nearq_core::inspect::PoolStatistics;
@@ -52,7 +53,7 @@ fn a_tree_uses_all_cpus() {
         let (took, cpus) = run(scope, false, 10, 1);
         let ideal = LEAF * 1024 / 16;
         assert!(took < ideal * 3 / 2, "{scope}: {took:?}, ideally {ideal:?}");
-        let used = cpus.iter().collect::<std::collections::BTreeSet<_>>().len();
+        let used = cpus.iter().collect::<BTreeSet<_>>().len();
         assert_eq!(used, 16, "{scope}");
     }
 }
@@ -162,31 +163,37 @@ fn a_long_tree_has_no_more_workers_than_cpus_and_is_no_stall() {
     assert_eq!((most, stalls), (2, 0));
 }
 
-/// A thief has a long closure, and there is no other job at that moment. The owner goes on forking: the whole machine helps.
+/// A thief has a long closure, and there is no other job at that moment. The owner goes on forking: the whole machine helps. Most seeds,
+/// because a worker that wakes may find its CPU taken, and then waits for a time slice.
 #[test]
 fn what_is_forked_while_the_only_thief_is_busy_is_shared() {
-    let (took, used) = simulate(MACHINE, 1, || {
-        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime
-            .workqueue_builder("tree")
-            .affinity_scope(AffinityScope::System)
-            .build()
-            .expect("valid");
-        let cpus = Mutex::<_, Sim>::new_in(Vec::new());
-        let (took, ()) = queue.join(
-            || {
-                compute(Duration::from_micros(200));
-                let began = Sim::now();
-                tree(&queue, 10, &cpus);
-                Sim::now() - began
-            },
-            || compute(Duration::from_millis(100)),
-        );
-        let used = cpus.into_inner().into_iter().collect::<std::collections::BTreeSet<_>>().len();
-        (took, used)
-    });
+    let run = |seed| {
+        simulate(MACHINE, seed, || {
+            let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+            let queue = runtime
+                .workqueue_builder("tree")
+                .affinity_scope(AffinityScope::System)
+                .build()
+                .expect("valid");
+            let cpus = Mutex::<_, Sim>::new_in(Vec::new());
+            let (took, ()) = queue.join(
+                || {
+                    compute(Duration::from_micros(200));
+                    let began = Sim::now();
+                    tree(&queue, 10, &cpus);
+                    Sim::now() - began
+                },
+                || compute(Duration::from_millis(100)),
+            );
+            let used = cpus.into_inner().into_iter().collect::<BTreeSet<_>>().len();
+            (took, used)
+        })
+    };
     let ideal = LEAF * 1024 / 15;
-    assert!(used >= 15 && took < ideal * 3 / 2, "{used} CPUs, {took:?}, ideally {ideal:?}");
+    let mut runs: Vec<_> = (1..=5).map(run).collect();
+    assert!(runs.iter().all(|&(_, used)| used >= 15), "CPUs used: {runs:?}");
+    runs.sort_unstable();
+    assert!(runs[2].0 < ideal * 3 / 2, "{runs:?}, ideally {ideal:?}");
 }
 
 /// Mixes both into a pseudo-random number.

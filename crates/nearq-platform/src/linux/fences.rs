@@ -31,8 +31,15 @@ pub(super) fn light() {
     if MODE.load(Ordering::Relaxed) == ASYMMETRIC {
         compiler_fence(Ordering::SeqCst);
     } else {
-        fence(Ordering::SeqCst);
+        full();
     }
+}
+
+/// Rare, and not to be in the way of the usual case.
+#[cold]
+#[inline(never)]
+fn full() {
+    fence(Ordering::SeqCst);
 }
 
 pub(super) fn heavy() -> bool {

@@ -383,7 +383,8 @@ impl Threads for Linux {
         run_state::sleeps_in(thread)
     }
 
-    #[inline]
+    // Always: LLVM leaves the calls to the closures of `thread_local!` in recursive functions that call this.
+    #[inline(always)]
     fn slot() -> *const () {
         SLOT.get()
     }
