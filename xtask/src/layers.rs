@@ -10,7 +10,7 @@ use crate::{errors, examples, folders, paths};
 type CrateRule = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which no crate uses a later one: so there are no circles.
-const PLAN: [CrateRule; 24] = [
+const PLAN: [CrateRule; 25] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
@@ -96,6 +96,7 @@ const PLAN: [CrateRule; 24] = [
         &[],
     ),
     ("rayon-core", &["nearq", "nearq-platform"], &[]),
+    ("nearq-rayon", &["nearq-platform", "nearq-topology"], &[]),
     ("xtask", &[], &[]),
 ];
 

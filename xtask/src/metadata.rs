@@ -4,10 +4,14 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 use std::path::Path;
 use std::process::Command;
 
-/// The crates are in several workspaces: building the loadable scheduler takes a compiler for the kernel, and rayon's interface has the name
-/// of a crate that the experiments use.
-const WORKSPACES: [&str; 3] =
-    ["Cargo.toml", "crates/nearq-scx/Cargo.toml", "compat/rayon-core/Cargo.toml"];
+/// The crates are in several workspaces: building the loadable scheduler takes a compiler for the kernel, rayon's interface has the name
+/// of a crate that the experiments use, and the pools for each pod are built with rayon alone.
+const WORKSPACES: [&str; 4] = [
+    "Cargo.toml",
+    "crates/nearq-scx/Cargo.toml",
+    "compat/rayon-core/Cargo.toml",
+    "compat/nearq-rayon/Cargo.toml",
+];
 
 /// The cargo that runs this program, or the one on the path.
 pub(crate) fn cargo() -> Command {
@@ -67,6 +71,7 @@ mod tests {
         };
         assert!(uses("nearq-scx").contains(&("nearq-home", false)));
         assert!(uses("rayon-core").contains(&("nearq", false)));
+        assert!(uses("nearq-rayon").contains(&("nearq-topology", false)));
         assert!(uses("nearq-lock").contains(&("nearq-platform", false)));
         assert!(uses("nearq-lock").contains(&("nearq-model", true)), "tests alone");
     }
