@@ -124,6 +124,7 @@
 //! [rayon](https://docs.rs/rayon) has parallel iterators, for computations that keep all CPUs busy; nearq has only [`join`] and
 //! [`Workqueue::scope`]. A rayon task should not block, and its pool does not know which CPUs share a cache. nearq replaces a worker that
 //! blocks, and runs an item near the CPU that queued it. rayon itself can run on nearq: `compat/rayon-core` of the checkout.
+//! `compat/nearq-rayon` there has one of rayon's own pools for each pod.
 //!
 //! [tokio](https://docs.rs/tokio) is for network services, with I/O and timers; nearq has neither. `spawn_blocking` moves blocking code to
 //! other threads; in nearq, an item may simply block, and with [`block_in_place`] its worker is replaced at once. tokio's `JoinSet` and
