@@ -262,7 +262,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             let concurrency = &self.pool.concurrency;
             self.yields = if let Some(surplus) = self.context.leave_if_over(end) {
                 Some(YieldReason::Surplus(surplus))
-            } else if concurrency.has_waiting() && end - self.turn_began >= TURN {
+            } else if concurrency.has_waiting_besides(self.pool) && end - self.turn_began >= TURN {
                 Some(YieldReason::Turn)
             } else {
                 None

@@ -165,6 +165,12 @@ impl<P: Platform> Pool<P> {
         self.called.queued_for_place.swap(1, Ordering::SeqCst) == 0
     }
 
+    /// Whether the pool is queued at its concurrency limit.
+    pub(crate) fn is_queued_for_place(&self) -> bool {
+        // Relaxed: a hint for a worker that decides whether its turn ends.
+        self.called.queued_for_place.load(Ordering::Relaxed) != 0
+    }
+
     /// It is not queued any more; pushers call for workers again.
     pub(crate) fn clear_queued_for_place(&self) {
         self.called.queued_for_place.store(0, Ordering::SeqCst);

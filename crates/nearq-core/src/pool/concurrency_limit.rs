@@ -4,8 +4,8 @@
 //! to look for work takes a *place* of its concurrency limit, and gives it back when it goes to sleep. There are as many places as CPUs
 //! that the process may use, or as its quota pays for.
 //!
-//! A pool whose worker gets no place queues up; a thread that gives a place back hands it to the pool that has waited longest. While pools
-//! wait, each worker gives its place back after a turn, so every pod with work gets its turn.
+//! A pool whose worker gets no place queues up; a thread that gives a place back hands it to the pool that has waited longest. While other
+//! pools wait, each worker gives its place back after a turn, so every pod with work gets its turn.
 //!
 //! # Protocol
 //! * `running` counts places taken. Some of those are held by workers that sleep inside their items. The monitor sees that, and adds as
@@ -83,6 +83,12 @@ impl<P: Platform> ConcurrencyLimit<P> {
     /// Whether a pool waits for a place.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether another pool than that one waits for a place. The place of a worker of that pool would only go to another worker of it.
+    pub(crate) fn has_waiting_besides(&self, pool: &Pool<P>) -> bool {
+        let waiting = self.waiting.load(Ordering::SeqCst);
+        waiting > 1 || waiting == 1 && !pool.is_queued_for_place()
     }
 
     /// Takes a place if one is free.

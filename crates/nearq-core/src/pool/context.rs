@@ -16,8 +16,9 @@ use crate::pool::Pool;
 use crate::pool::services::Services;
 use crate::pool::worker::Worker;
 
-/// How long more workers stay awake than may be, after some have come back from blocking.
-const SURPLUS_STAYS: Duration = Duration::from_millis(2);
+/// How long more workers stay awake than may be, after some have come back from blocking. Long compared with most blocking: as long as one
+/// more is awake, no CPU waits for the one that takes the place of the next worker that blocks.
+const SURPLUS_STAYS: Duration = Duration::from_millis(20);
 
 /// The limit beyond which more workers are awake than may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
