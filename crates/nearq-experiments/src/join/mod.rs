@@ -31,6 +31,7 @@ use pools::{Pool as _, Sequential};
 use program::{Kind, SCENARIOS, Scenario, Size};
 use serde_json::{Value, json};
 use simulated::Declared;
+pub(crate) use simulated::{CACHE, times};
 use std::time::Duration;
 
 /// The options of `join`.

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// The name of the scenario.
 pub(super) const SCENARIO: &str = "cache-sized";
 /// Our row with the scope `cache`.
-pub(super) const CACHE: &str = "nearq, cache";
+pub(crate) const CACHE: &str = "nearq, cache";
 /// Our row with the scope `system`.
 pub(super) const SYSTEM: &str = "nearq, system";
 /// The pool that steals at random.
@@ -96,11 +96,40 @@ pub(super) fn run(
     declared: Declared,
     seed: u64,
 ) -> Result<Sample, Error> {
+    Ok(run_and_hash(machine, row, declared, seed)?.0)
+}
+
+/// The times of the rows on a machine, for code that varies other parameters, and the hash of what happened.
+pub(crate) fn times(
+    machine: &Machine,
+    quick: bool,
+    seed: u64,
+) -> Result<Vec<(&'static str, Duration, u64)>, Error> {
+    let model = machine.model().ok_or_else(|| {
+        Error::input(format!(
+            "join compares scopes on simulated machines only, not on {}",
+            machine.name()
+        ))
+    })?;
+    let declared = Declared::on(model, if quick { Size::Quick } else { Size::Usual });
+    let time = |row| {
+        let (sample, hash) = run_and_hash(machine, row, declared, seed)?;
+        Ok((row, sample.elapsed, hash))
+    };
+    rows(machine).into_iter().map(time).collect()
+}
+
+fn run_and_hash(
+    machine: &Machine,
+    row: &'static str,
+    declared: Declared,
+    seed: u64,
+) -> Result<(Sample, u64), Error> {
     let topology = machine.topology();
     let last = topology.possible().last().map_or(0, |last| last + 1);
     let llcs = (0..last).map(|cpu| topology.llc_index(cpu)).collect();
     let cpus = machine.parallelism();
-    simulate(machine, seed, LIMIT, move || {
+    let ended = simulate(machine, seed, LIMIT, move || {
         let program = Arc::new(Program::new(declared, llcs));
         match row {
             CACHE => queue(&program, AffinityScope::Cache)?,
@@ -108,8 +137,8 @@ pub(super) fn run(
             _ => Stealing::run(&program, cpus)?,
         }
         program.sample()
-    })?
-    .result
+    })?;
+    Ok((ended.result?, ended.trace_hash))
 }
 
 /// Does the work in a queue of that scope.

@@ -22,7 +22,7 @@ use nearq_report::{Collector, Environment, Outputs, Report, metric};
 use serde_json::json;
 
 /// The experiments that come to conclusions, in the order of the tables.
-static QUESTIONS: [&Question; 2] = [&question::SCOPES, &question::DISPATCH];
+static QUESTIONS: [&Question; 3] = [&question::SCOPES, &question::DISPATCH, &question::JOIN];
 /// The value of `--experiment` for all of them.
 pub const ALL: &str = "all";
 /// Most seeds.

@@ -1,6 +1,7 @@
 //! The interface to an experiment: its conclusions, and their values on a machine whose costs are varied.
 
 use crate::dispatch::{Sample, simulated_issuers, targets};
+use crate::join;
 use crate::scopes::{ALLOWED_LOSS, Judgement, PARAMETERS, conclusions};
 use crate::{Error, Machine};
 use nearq_topology::AffinityScope;
@@ -179,6 +180,28 @@ fn has_caches(machine: &Machine) -> bool {
     machine.pods(AffinityScope::Cache).len() > 1
 }
 
+// The conclusions of `join`.
+
+/// Whether the scope `cache` is the fastest for a program whose parts fit into a cache. With one last-level cache, `system` is the same.
+pub(super) static JOIN: Question =
+    Question { name: "join", machine: "ryzen-3900x", parameters: &[], ask: of_join };
+
+fn of_join(setting: &Setting<'_>) -> Result<Answer, Error> {
+    let machine = setting.machine;
+    let rows = join::times(machine, setting.quick, setting.seed)?;
+    let cache = rows.iter().find(|(row, ..)| *row == join::CACHE).expect("it is a row").1;
+    let conclude = |&(row, time, _): &(&str, Duration, u64)| Conclusion {
+        name: format!("{} takes at most as long as {row}", join::CACHE),
+        value: cache.as_secs_f64() / time.as_secs_f64(),
+        bound: Bound::AtMost(1.0),
+    };
+    let others = rows.iter().filter(|(row, ..)| *row != join::CACHE);
+    Ok(Answer {
+        conclusions: others.map(conclude).collect(),
+        trace_hash: joined(rows.iter().map(|(.., hash)| *hash)),
+    })
+}
+
 #[cfg(test)]
 #[path = "tests/question.rs"]
 mod question_tests;
@@ -190,3 +213,7 @@ mod scopes_tests;
 #[cfg(test)]
 #[path = "tests/dispatch.rs"]
 mod dispatch_tests;
+
+#[cfg(test)]
+#[path = "tests/join.rs"]
+mod join_tests;
