@@ -82,3 +82,58 @@ fn threads_have_the_names_that_the_builder_sets() {
         assert!(names.iter().all(|name| name.starts_with("decoder-")), "{names:?}");
     });
 }
+
+/// The CPUs that the calling thread may use.
+fn mask() -> Vec<usize> {
+    // SAFETY: all zeros is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is as large as said.
+    assert_eq!(unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) }, 0);
+    // SAFETY: each number is within the set.
+    (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
+}
+
+/// Restricts the calling thread to a CPU.
+fn pin(cpu: usize) {
+    // SAFETY: all zeros is an empty set, and the set is as large as said.
+    let pinned = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set)
+    };
+    assert_eq!(pinned, 0);
+}
+
+/// Programs have a pool for each cache, whose threads they restrict to the CPUs of the cache.
+#[test]
+fn threads_stay_where_a_handler_has_put_them() {
+    let cpu = *mask().last().unwrap();
+    let by_start = ThreadPoolBuilder::new().num_threads(2).start_handler(move |_| pin(cpu));
+    let by_spawn = ThreadPoolBuilder::new().num_threads(2).spawn_handler(move |thread| {
+        std::thread::spawn(move || {
+            pin(cpu);
+            thread.run();
+        });
+        Ok(())
+    });
+    let pools = [by_start.build().unwrap(), by_spawn.build().unwrap()];
+    watched(move || {
+        for pool in &pools {
+            for _ in 0..3 {
+                assert!(pool.broadcast(|_| mask()).iter().all(|mask| *mask == [cpu]));
+                // Workers that block are replaced by others.
+                pool.broadcast(|_| std::thread::sleep(std::time::Duration::from_millis(10)));
+            }
+        }
+    });
+}
+
+/// The scope of a pool has no effect on its threads after the worker that ran on them.
+#[test]
+fn other_threads_may_use_all_cpus() {
+    let all = mask();
+    watched(move || {
+        let pool = ThreadPoolBuilder::new().num_threads(2).thread_name(|_| "free".into()).build();
+        assert!(pool.unwrap().broadcast(|_| mask()).iter().all(|mask| *mask == all));
+    });
+}

@@ -56,6 +56,12 @@ impl Affinity {
         self.left = P::affinity(P::current_thread()).ok();
     }
 
+    /// The thread is restricted to that mask from the beginning.
+    pub(crate) fn stay_within(&mut self, mask: &CpuSet) {
+        self.strays = self.pod.intersects(mask) && !mask.is_subset(&self.pod);
+        self.wide = mask.clone();
+    }
+
     /// Brings the thread back if it is outside its pod. True if it was brought.
     #[inline]
     pub(crate) fn repatriate<P: Platform>(&mut self) -> bool {
@@ -147,8 +153,7 @@ impl Affinity {
                 return;
             }
         }
-        self.strays = self.pod.intersects(mask) && !mask.is_subset(&self.pod);
-        self.wide = mask.clone();
+        self.stay_within(mask);
     }
 
     #[cold]

@@ -3,6 +3,7 @@
 use core::num::NonZeroUsize;
 
 use nearq_platform::{AtomicInt, Ordering, Platform, ThreadSpec};
+use nearq_topology::CpuSet;
 
 use crate::pool::Pool;
 use crate::pool::services;
@@ -35,10 +36,8 @@ impl<P: Platform> services::Host<P> for Inner<P> {
         let borrows = source.is_some();
         let main = move || {
             let entry = entry;
-            if borrows {
-                // A thread of the runtime's own begins with it. A refusal leaves the thread where its owner has put it.
-                let _ = P::set_affinity(P::current_thread(), &mask);
-            }
+            let lent =
+                borrows.then(|| Lent::<P>::begin(&own.machine_config().limits.effective(), &mask));
             // SAFETY: the entry lives as long as the runtime, which `own` keeps alive.
             let worker = unsafe { &*entry.0 };
             P::set_employer(own.number);
@@ -46,6 +45,9 @@ impl<P: Platform> services::Host<P> for Inner<P> {
             let epoch = P::fork_epoch();
             own.begin_worker(&pool, worker, &info);
             let mut affinity = affinity;
+            if let Some(placed) = lent.as_ref().and_then(Lent::placed) {
+                affinity.stay_within(placed);
+            }
             if let Some(node) = pool.node.filter(|_| own.services.homes.has_several()) {
                 // The part of its stack that it touches from here on lies on its node. The first page was touched by the thread that
                 // started it.
@@ -130,6 +132,41 @@ impl<P: Platform> Inner<P> {
         call_hook(on_start, info);
         if has_foreign && P::fork_epoch() == epoch {
             pool.leave_hook(worker);
+        }
+    }
+}
+
+/// The mask of a thread that another layer lends for a worker. If that layer has restricted the thread to a part of what the process may
+/// use, the mask stays. Otherwise it is the worker's as long as this exists. A thread of the runtime's own begins with the worker's mask.
+struct Lent<P: Platform> {
+    own: Option<CpuSet>,
+    placed: bool,
+    _platform: core::marker::PhantomData<P>,
+}
+
+impl<P: Platform> Lent<P> {
+    /// By the thread itself. `allowed` is what the process may use.
+    fn begin(allowed: &CpuSet, mask: &CpuSet) -> Self {
+        let own = P::affinity(P::current_thread()).ok();
+        let placed = own.as_ref().is_some_and(|own| !allowed.is_subset(own));
+        if !placed {
+            // A refusal leaves the thread where it is.
+            let _ = P::set_affinity(P::current_thread(), mask);
+        }
+        Lent { own, placed, _platform: core::marker::PhantomData }
+    }
+
+    /// The mask to which the thread is restricted.
+    fn placed(&self) -> Option<&CpuSet> {
+        self.own.as_ref().filter(|_| self.placed)
+    }
+}
+
+impl<P: Platform> Drop for Lent<P> {
+    fn drop(&mut self) {
+        if let (false, Some(own)) = (self.placed, &self.own) {
+            // The thread may run a worker of another pool next.
+            let _ = P::set_affinity(P::current_thread(), own);
         }
     }
 }
