@@ -25,10 +25,10 @@ Examples:
   nearq bench scopes --issuers 4 --in-flight 16 --duration 5";
 
 const DISPATCH_EXAMPLES: &str = "\
-Items that do nothing are queued from outside the pool and from inside, with and without waiting for the result, and one at a time into
-an idle pool. The table shows the time per item, and the latency until the call returns and until the item starts, for nearq, rayon, tokio,
-async-executor, threadpool and a crossbeam channel in the same run, in alternating order. The second part does, for every scope, what the
-kernel's test_workqueue does: a thread on each CPU queues an item, waits for it, and queues the next.
+Items that do nothing are queued from outside the pool and from inside, with and without waiting for the result, from 64 threads at once,
+and one at a time into an idle pool. The table shows the time per item, and the latency until the call returns and until the item starts,
+for nearq, rayon, tokio, async-executor, threadpool and a crossbeam channel in the same run, in alternating order. The second part does,
+for every scope, what the kernel's test_workqueue does: a thread on each CPU queues an item, waits for it, and queues the next.
 
 On a simulated machine the same code runs in virtual time, without the other pools, which are Linux programs; for
 grace-72 the figures published for the kernel are shown beside ours.

@@ -25,6 +25,8 @@ pub enum Load {
     Joined,
     /// Items queued by a worker.
     Inside,
+    /// Closures from many threads outside the pool at once, which do not wait for their end.
+    ManyOutside,
     /// Single items with a gap between them.
     Idle,
     /// As the load from outside, with requeued items, for every scope.
@@ -35,8 +37,15 @@ pub enum Load {
 
 impl Load {
     /// All loads, in the order of the tables.
-    pub const ALL: [Self; 6] =
-        [Self::Outside, Self::Joined, Self::Inside, Self::Idle, Self::Scope, Self::Issuers];
+    pub const ALL: [Self; 7] = [
+        Self::Outside,
+        Self::Joined,
+        Self::Inside,
+        Self::ManyOutside,
+        Self::Idle,
+        Self::Scope,
+        Self::Issuers,
+    ];
 
     /// The scenario's name in the results.
     pub fn name(self) -> &'static str {
@@ -44,6 +53,7 @@ impl Load {
             Self::Outside => "outside",
             Self::Joined => "joined",
             Self::Inside => "inside",
+            Self::ManyOutside => "many outside",
             Self::Idle => "idle",
             Self::Scope => "scope",
             Self::Issuers => "issuers",
@@ -60,6 +70,8 @@ pub struct Plan {
     pub cpus: CpuSet,
     /// Counted items of each issuer, if there is an issuer on each CPU.
     pub items: usize,
+    /// Counted closures of each of many outside threads.
+    pub closures: usize,
     /// How long a flood lasts.
     pub duration: Duration,
     /// The time before each flood that is not counted.
@@ -96,7 +108,7 @@ pub struct Closures<Q> {
 impl<Q: Peer, P: Host> Contestant<P> for Closures<Q> {
     fn row(&self, load: Load) -> Option<&'static str> {
         match load {
-            Load::Outside | Load::Idle => Some(Q::NAME),
+            Load::Outside | Load::ManyOutside | Load::Idle => Some(Q::NAME),
             Load::Joined => Some(Q::JOINED),
             Load::Inside => self.inside.then_some(Q::NAME),
             Load::Scope | Load::Issuers => None,
@@ -120,6 +132,7 @@ impl<Q: Peer, P: Host> Contestant<P> for Closures<Q> {
                 }
                 Load::Joined => Ok(load::joined(&pool, gauge, plan.duration)),
                 Load::Inside => load::inside(pool, gauge, plan.duration),
+                Load::ManyOutside => load::many_outside(pool, gauge, plan.closures),
                 Load::Idle => idle(&mut feed, gauge, plan.idle_samples, plan.gap),
             }
         })

@@ -1,11 +1,11 @@
-//! The loads: floods, closures that are joined, closures from inside, single items, and an issuer on each CPU.
+//! The loads: floods, closures that are joined, closures from inside, closures from many threads, single items, and an issuer on each CPU.
 
 use super::contestant::Plan;
 use super::gauge::{Gauge, Latency, PROBES, Probes};
 use crate::Error;
 use crate::harness::{Host, Since, on_cpus};
 use crate::peers::Peer;
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker};
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, ThreadSpec};
 use nearq_topology::CpuSet;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,10 @@ const QUARTER: u64 = IN_FLIGHT as u64 / 4;
 const PROBE_EVERY: u64 = 64;
 /// Single items that are not counted: some pools start a thread for the first one.
 const IDLE_WARM_UP: usize = 5;
+/// Outside threads that spawn closures at once.
+pub(super) const OUTSIDE_THREADS: usize = 64;
+/// Time between two checks whether their closures have run. The thread that checks sleeps in between: it would take a CPU from the workers.
+const CHECK_INTERVAL: Duration = Duration::from_micros(100);
 
 /// What a load measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -104,20 +108,26 @@ pub fn flood<P: Host>(
             }
             issued += 1;
         }
-        let left = wait_until(gauge, base, issued, IN_FLIGHT as u64 - QUARTER)?;
+        let left = wait_until(gauge, base, issued, IN_FLIGHT as u64 - QUARTER, P::yield_now)?;
         free_slots = IN_FLIGHT as u64 - left;
         if start.elapsed::<P>() >= duration {
             break;
         }
     }
-    wait_until(gauge, base, issued, 0)?;
+    wait_until(gauge, base, issued, 0, P::yield_now)?;
     let sample = sample::<P>(&start, issued);
     let (queue, started) = probes.finish();
     Ok(Sample { queue: Some(queue), start: Some(started), ..sample })
 }
 
-/// Yields to the workers until at most `most` items are in flight, and returns how many are.
-fn wait_until<P: Host>(gauge: &Gauge<P>, base: u64, issued: u64, most: u64) -> Result<u64, Error> {
+/// Pauses until at most `most` items are in flight, and returns how many are.
+fn wait_until<P: Host>(
+    gauge: &Gauge<P>,
+    base: u64,
+    issued: u64,
+    most: u64,
+    pause: impl Fn(),
+) -> Result<u64, Error> {
     let mut since = None;
     loop {
         let in_flight = issued - (gauge.completed() - base);
@@ -127,7 +137,7 @@ fn wait_until<P: Host>(gauge: &Gauge<P>, base: u64, issued: u64, most: u64) -> R
         if P::now() - *since.get_or_insert_with(P::now) > P::LOST_AFTER {
             return Err(lost::<P>(in_flight));
         }
-        P::yield_now();
+        pause();
     }
 }
 
@@ -262,16 +272,6 @@ pub(super) fn warm_up(items: usize) -> usize {
 /// The number of items that an issuer uses in turn.
 pub(super) const ITEMS: usize = 2;
 
-/// What all issuers share.
-struct Start<P: Host> {
-    /// Issuers that are not yet, or no longer, at work.
-    out: P::AtomicU32,
-    /// Set when all issuers have warmed up.
-    go: P::AtomicU32,
-    /// The thread that waits for all issuers.
-    all_out: Parker<P>,
-}
-
 /// What an issuer has measured.
 struct Measured {
     start: Instant,
@@ -287,57 +287,19 @@ pub fn issuers<P: Host, F: FnMut() + Send + 'static>(
     gauge: &'static Gauge<P>,
     make: impl Fn(Arc<Parker<P>>) -> F,
 ) -> Result<Sample, Error> {
-    let cpus = plan.cpus.len();
-    let before = gauge.completed();
-    let start = Arc::new(Start::<P> {
-        out: P::AtomicU32::new(0),
-        go: P::AtomicU32::new(0),
-        all_out: Parker::new(),
-    });
-    let mut threads = Vec::with_capacity(cpus);
-    for cpu in &plan.cpus {
+    let (cpus, items) = (plan.cpus.len(), plan.items);
+    let spec = |cpu| on_cpus(format!("issuer/{cpu}"), CpuSet::single(cpu));
+    let total = ((items + warm_up(items)) * cpus) as u64;
+    let issuers = Issuers::start(gauge, total, plan.cpus.iter().map(spec).collect(), || {
         let done = Arc::new(Parker::new());
         let queue = make(Arc::clone(&done));
-        let result = Arc::new(Mutex::new(None));
-        let (place, start, items) = (Arc::clone(&result), Arc::clone(&start), plan.items);
-        let spec = on_cpus(format!("issuer/{cpu}"), CpuSet::single(cpu));
-        let main = move || {
-            let measured = issue(queue, &done, &start, cpus, items);
-            *place.lock().expect("no thread panics while holding it") = Some(measured);
-            start.arrive(cpus);
-        };
-        let handle = P::spawn(spec, main).map_err(|error| {
-            Error::run(format!("the issuer of CPU {cpu} cannot be started: {error}"))
-        })?;
-        threads.push((handle, result));
-    }
-    let total = ((plan.items + warm_up(plan.items)) * cpus) as u64;
-    let left = || total - (gauge.completed() - before);
-    start.wait_for_all(gauge).ok_or_else(|| lost::<P>(left()))?;
-    start.out.store(0, Ordering::Relaxed);
-    start.go.store(1, Ordering::Release);
-    P::wake(&raw const start.go, usize::MAX);
-    start.wait_for_all(gauge).ok_or_else(|| lost::<P>(left()))?;
-    let mut all: Option<Measured> = None;
-    for (thread, result) in threads {
-        P::join(thread);
-        // Its thread has ended: the lock is free, whatever the platform.
-        let measured = result.lock().expect("no thread panics while holding it").take();
-        let measured = measured.ok_or_else(|| Error::run("an issuer panicked"))?;
-        match &mut all {
-            None => all = Some(measured),
-            Some(all) => all.add(measured),
-        }
-    }
-    if left() != 0 {
-        return Err(Error::run(format!(
-            "{} of {total} items did not run exactly once",
-            left().cast_signed().unsigned_abs()
-        )));
-    }
-    let all = all.expect("there is a CPU");
-    let counted = (plan.items * cpus) as f64;
-    let ns_per_item = Some((all.end - all.start).as_nanos() as f64 / counted);
+        move |start: &Start<P>| issue(queue, &done, start, items)
+    })?;
+    issuers.wait()?;
+    issuers.begin();
+    issuers.wait()?;
+    let all = issuers.join()?.into_iter().reduce(Measured::add).expect("there is a CPU");
+    let ns_per_item = Some((all.end - all.start).as_nanos() as f64 / (items * cpus) as f64);
     Ok(Sample { ns_per_item, queue: Latency::of_all(all.calls), ..Sample::default() })
 }
 
@@ -346,17 +308,13 @@ fn issue<P: Host>(
     mut queue: impl FnMut(),
     done: &Parker<P>,
     shared: &Start<P>,
-    issuers: usize,
     items: usize,
 ) -> Measured {
     for _ in 0..warm_up(items) {
         queue();
         done.park(None);
     }
-    shared.arrive(issuers);
-    while shared.go.load(Ordering::Acquire) == 0 {
-        P::wait(&shared.go, 0, None);
-    }
+    shared.ready();
     let mut calls = Vec::with_capacity(items);
     let start = P::now();
     for _ in 0..items {
@@ -368,34 +326,171 @@ fn issue<P: Host>(
     Measured { start, end: P::now(), calls }
 }
 
-impl<P: Host> Start<P> {
-    /// Records that one more issuer is done; the last of `issuers` wakes the waiting thread.
-    fn arrive(&self, issuers: usize) {
-        // AcqRel: the last issuer has seen what all others did.
-        if self.out.fetch_add(1, Ordering::AcqRel) as usize + 1 == issuers {
-            self.all_out.unpark();
-        }
-    }
-
-    /// Waits until all issuers are done; `None` if no item has run for too long.
-    fn wait_for_all(&self, gauge: &Gauge<P>) -> Option<()> {
-        let mut seen = gauge.completed();
-        while !self.all_out.park(Some(P::now() + P::LOST_AFTER)) {
-            let now = gauge.completed();
-            if now == seen {
-                return None;
-            }
-            seen = now;
-        }
-        Some(())
-    }
-}
-
 impl Measured {
-    fn add(&mut self, other: Self) {
+    fn add(mut self, other: Self) -> Self {
         self.start = self.start.min(other.start);
         self.end = self.end.max(other.end);
         self.calls.extend(other.calls);
+        self
+    }
+}
+
+/// Makes [`OUTSIDE_THREADS`] threads spawn `closures` each, from the same moment on, and wait for none. Measured is the time until all have
+/// run; as many that are not counted run before.
+pub(super) fn many_outside<Q: Peer, P: Host>(
+    pool: Q,
+    gauge: &'static Gauge<P>,
+    closures: usize,
+) -> Result<Sample, Error> {
+    let spec = |number| ThreadSpec { name: format!("issuer/{number}"), ..ThreadSpec::default() };
+    let (pool, items) = (Arc::new(pool), (OUTSIDE_THREADS * closures) as u64);
+    let specs = (0..OUTSIDE_THREADS).map(spec).collect();
+    let issuers = Issuers::start(gauge, 2 * items, specs, || {
+        let pool = Arc::clone(&pool);
+        move |start: &Start<P>| {
+            let spawn_all = || (0..closures).for_each(|_| pool.detach(move || gauge.done()));
+            spawn_all();
+            start.ready();
+            spawn_all();
+        }
+    })?;
+    issuers.wait_for_items(items)?;
+    let since = Since::now::<P>();
+    issuers.begin();
+    issuers.wait_for_items(2 * items)?;
+    let sample = sample::<P>(&since, items);
+    issuers.join()?;
+    Ok(sample)
+}
+
+// Several issuers that begin at once.
+
+/// The threads of the issuers, each with the place for its result.
+struct Issuers<P: Host, T> {
+    gauge: &'static Gauge<P>,
+    /// What the gauge counted before they were started.
+    before: u64,
+    /// How many items they queue in all.
+    total: u64,
+    start: Arc<Start<P>>,
+    threads: Vec<(P::JoinHandle, Slot<T>)>,
+}
+
+/// Where an issuer puts its result.
+type Slot<T> = Arc<Mutex<Option<T>>>;
+
+/// What all issuers share.
+struct Start<P: Host> {
+    issuers: usize,
+    /// Issuers that are not yet, or no longer, at work.
+    out: P::AtomicU32,
+    /// Set when all issuers have warmed up.
+    go: P::AtomicU32,
+    /// The thread that waits for all issuers.
+    all_out: Parker<P>,
+}
+
+impl<P: Host, T: Send + 'static> Issuers<P, T> {
+    /// Starts a thread for each of `specs`. Its body warms up, calls [`Start::ready`], and queues what is counted.
+    fn start<F: FnOnce(&Start<P>) -> T + Send + 'static>(
+        gauge: &'static Gauge<P>,
+        total: u64,
+        specs: Vec<ThreadSpec>,
+        make_body: impl Fn() -> F,
+    ) -> Result<Self, Error> {
+        let before = gauge.completed();
+        let start = Arc::new(Start::<P> {
+            issuers: specs.len(),
+            out: P::AtomicU32::new(0),
+            go: P::AtomicU32::new(0),
+            all_out: Parker::new(),
+        });
+        let mut threads = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let (name, body) = (spec.name.clone(), make_body());
+            let result = Arc::new(Mutex::new(None));
+            let (place, start) = (Arc::clone(&result), Arc::clone(&start));
+            let main = move || {
+                let measured = body(&start);
+                *place.lock().expect("no thread panics while holding it") = Some(measured);
+                start.arrive();
+            };
+            let handle = P::spawn(spec, main).map_err(|error| {
+                Error::run(format!("the thread {name} cannot be started: {error}"))
+            })?;
+            threads.push((handle, result));
+        }
+        Ok(Self { gauge, before, total, start, threads })
+    }
+
+    /// Items that have not run; "negative" if too many have.
+    fn left(&self) -> u64 {
+        self.total.wrapping_sub(self.gauge.completed() - self.before)
+    }
+
+    /// Waits until all issuers have warmed up, or are done; an error if no item has run for too long.
+    fn wait(&self) -> Result<(), Error> {
+        let mut seen = self.gauge.completed();
+        while !self.start.all_out.park(Some(P::now() + P::LOST_AFTER)) {
+            let now = self.gauge.completed();
+            if now == seen {
+                return Err(lost::<P>(self.left()));
+            }
+            seen = now;
+        }
+        Ok(())
+    }
+
+    /// The same, and then until `items` in all have run.
+    fn wait_for_items(&self, items: u64) -> Result<(), Error> {
+        self.wait()?;
+        wait_until(self.gauge, self.before, items, 0, || P::sleep(CHECK_INTERVAL)).map(drop)
+    }
+
+    /// Lets all issuers queue the items that are counted.
+    fn begin(&self) {
+        self.start.out.store(0, Ordering::Relaxed);
+        // Release: pairs with the acquire in `ready`, so that an issuer that arrives again counts from zero.
+        self.start.go.store(1, Ordering::Release);
+        P::wake(&raw const self.start.go, usize::MAX);
+    }
+
+    /// Waits for the ends of the threads, and returns their results.
+    fn join(mut self) -> Result<Vec<T>, Error> {
+        let mut results = Vec::with_capacity(self.threads.len());
+        for (thread, result) in self.threads.drain(..) {
+            P::join(thread);
+            // Its thread has ended: the lock is free, whatever the platform.
+            let result = result.lock().expect("no thread panics while holding it").take();
+            results.push(result.ok_or_else(|| Error::run("an issuer panicked"))?);
+        }
+        if self.left() != 0 {
+            return Err(Error::run(format!(
+                "{} of {} items did not run exactly once",
+                self.left().cast_signed().unsigned_abs(),
+                self.total
+            )));
+        }
+        Ok(results)
+    }
+}
+
+impl<P: Host> Start<P> {
+    /// Records that one more issuer has warmed up, and waits until all begin.
+    fn ready(&self) {
+        self.arrive();
+        // Acquire: pairs with the release in `begin`.
+        while self.go.load(Ordering::Acquire) == 0 {
+            P::wait(&self.go, 0, None);
+        }
+    }
+
+    /// Records that one more issuer is done; the last one wakes the waiting thread.
+    fn arrive(&self) {
+        // AcqRel: the last issuer has seen what all others did.
+        if self.out.fetch_add(1, Ordering::AcqRel) as usize + 1 == self.issuers {
+            self.all_out.unpark();
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::harness::{self, Common, Experiment, Host, Run, simulate};
 use crate::{Error, Machine};
 use clap::Args;
 use contestant::Requeue;
+use load::OUTSIDE_THREADS;
 use nearq_platform::Linux;
 use nearq_report::{Collector, find, metric};
 use nearq_sim::Sim;
@@ -46,7 +47,8 @@ pub struct DispatchOptions {
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub idle_samples: Option<usize>,
 
-    /// How many items each issuer queues in the part with an issuer on each CPU, 1 to 1000000; the kernel's test_workqueue has 50000
+    /// How many items each issuer queues in the part with an issuer on each CPU, 1 to 1000000; the kernel's test_workqueue has 50000. Each
+    /// of 64 outside threads spawns half as many closures, at most 10000
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub items: Option<usize>,
 }
@@ -59,6 +61,8 @@ const WARM_UP: Duration = Duration::from_millis(10);
 const MOST_IDLE: usize = 100_000;
 /// Most items of each issuer.
 const MOST_ITEMS: usize = 1_000_000;
+/// Most closures of each of many outside threads: nothing limits how many wait at once, and each takes memory.
+const MOST_CLOSURES: usize = 10_000;
 /// Items of each issuer, fewest and most, on a simulated machine.
 const SIMULATED_ITEMS: (usize, usize) = (50, 2_000);
 /// The virtual time, beyond that of its flood, after which a simulated row counts as stuck.
@@ -102,11 +106,13 @@ impl Experiment for DispatchOptions {
         };
         let samples = self.idle_samples.unwrap_or(samples);
         let duration = self.common.duration.unwrap_or(duration);
+        let items = within("--items", self.items.unwrap_or(items), 1, MOST_ITEMS)?;
         let plan = Plan {
             threads: machine.parallelism(),
             cpus,
             idle_samples: within("--idle-samples", samples, 1, MOST_IDLE)?,
-            items: within("--items", self.items.unwrap_or(items), 1, MOST_ITEMS)?,
+            items,
+            closures: items.div_ceil(2).min(MOST_CLOSURES),
             duration,
             warm_up: WARM_UP.min(duration),
             gap: GAP,
@@ -163,6 +169,8 @@ impl Experiment for DispatchOptions {
             "in_flight": IN_FLIGHT,
             "duration_s": plan.duration.as_secs_f64(),
             "items_per_issuer": plan.items,
+            "outside_threads": OUTSIDE_THREADS,
+            "closures_per_outside_thread": plan.closures,
             "idle_samples": plan.idle_samples,
             "idle_gap_ms": plan.gap.as_secs_f64() * 1000.0,
             "clock_ns": facts.found.clock_ns,
@@ -388,6 +396,9 @@ mod tests {
             ("outside", targets::SPAWN),
             ("joined", targets::SPAWN),
             ("inside", targets::SPAWN),
+            ("many outside", "rayon"),
+            ("many outside", "tokio"),
+            ("many outside", targets::SPAWN),
             ("scope", "system"),
             ("issuers", "cpu"),
             ("issuers", "system"),
@@ -407,6 +418,13 @@ mod tests {
         assert!(calls.summary.median > 0.0 && calls.published.is_none());
         assert!(report.find("joined", "rayon, oneshot", metric::NS_PER_ITEM).is_some());
         assert!(report.find("inside", "threadpool", metric::NS_PER_ITEM).is_none());
+        assert!(report.find("many outside", "tokio", metric::CPU_PERCENT).is_some());
+        assert!(report.find("many outside", targets::REQUEUE, metric::NS_PER_ITEM).is_none());
+        assert!(
+            report.text.contains("from 64 outside threads at once, 25 each"),
+            "{}",
+            report.text
+        );
         assert!(
             report.text.contains("async-executor") && report.text.contains("Targets"),
             "{}",
@@ -443,7 +461,9 @@ mod tests {
         let issuers = plan.items as f64 * 20e-6;
         let round =
             f64::from(floods) * flood + f64::from(idles) * idle + f64::from(scopes) * issuers;
-        let total = rounds as f64 * round;
+        // Closures from many threads, uncounted and counted: 220 ns on the average of the pools.
+        let closures = 7.0 * (2 * plan.closures * OUTSIDE_THREADS) as f64 * 220e-9;
+        let total = rounds as f64 * (round + closures);
         assert!(total < 25.0, "{total} s");
     }
 

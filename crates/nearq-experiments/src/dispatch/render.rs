@@ -1,7 +1,7 @@
 //! The tables and the picture of `dispatch`.
 
 use super::contestant::{Load, Plan};
-use super::load::IN_FLIGHT;
+use super::load::{IN_FLIGHT, OUTSIDE_THREADS};
 use super::targets::SOURCE;
 use super::targets::{Goal, REQUEUE, Shards};
 use super::{Facts, coinciding, load};
@@ -118,6 +118,10 @@ fn title(load: Load, plan: &Plan) -> String {
         Load::Outside => "Items from one outside thread, nobody waits for their end".into(),
         Load::Joined => "Closures from one outside thread, which waits for every result".into(),
         Load::Inside => format!("Closures spawned by a worker{NO_TARGET}"),
+        Load::ManyOutside => format!(
+            "Closures from {OUTSIDE_THREADS} outside threads at once, {} each, nobody waits for their end",
+            plan.closures
+        ),
         Load::Idle => format!(
             "Single items with a gap of {} ms, {} a round",
             plan.gap.as_millis(),
@@ -152,7 +156,7 @@ fn columns(load: Load) -> &'static [Column] {
         Load::Outside | Load::Scope => {
             &[COST, RATE, BUSY, CALL, CALL_P99, CALL_MAX, START, START_P99, START_MAX]
         }
-        Load::Joined | Load::Inside => &[COST, RATE, BUSY],
+        Load::Joined | Load::Inside | Load::ManyOutside => &[COST, RATE, BUSY],
         Load::Idle => &[CALL, CALL_P99, CALL_MAX, START, START_P99, START_MAX],
     }
 }

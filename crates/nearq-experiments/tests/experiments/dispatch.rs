@@ -21,6 +21,7 @@ fn the_same_machine_gives_the_same_rows() {
         ("outside", "nearq requeue"),
         ("joined", "nearq spawn"),
         ("inside", "nearq spawn"),
+        ("many outside", "nearq spawn"),
         ("scope", "cache_shard"),
         ("issuers", "cpu"),
         ("issuers", "cache_shard"),

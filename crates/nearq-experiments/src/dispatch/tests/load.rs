@@ -34,6 +34,18 @@ fn the_joined_and_inside_loads_run_every_closure() {
 }
 
 #[test]
+fn closures_of_many_threads_all_run_once_uncounted_and_once_counted() {
+    let gauge = Gauge::<Linux>::leak(2);
+    let sample = many_outside(Rayon::start(2).unwrap(), gauge, 7).unwrap();
+    assert!(sample.ns_per_item.unwrap() > 0.0 && sample.cpus_busy.unwrap() > 0.0);
+    assert_eq!(gauge.completed() as usize, 2 * 7 * OUTSIDE_THREADS);
+    // More than the channel holds: the threads wait for space.
+    let many = 2 * IN_FLIGHT / OUTSIDE_THREADS;
+    many_outside(Bounded::start(2).unwrap(), gauge, many).unwrap();
+    assert_eq!(gauge.completed() as usize, 2 * (7 + many) * OUTSIDE_THREADS);
+}
+
+#[test]
 fn idle_items_start_after_they_are_queued() {
     let gauge = Gauge::<Linux>::leak(2);
     let pool = Tokio::start(1).unwrap();
