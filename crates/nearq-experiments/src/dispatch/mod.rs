@@ -431,7 +431,7 @@ mod tests {
             report.text
         );
         assert!(report.svg.contains("crossbeam-channel"));
-        assert_eq!(report.parameters["targets"].as_array().map(Vec::len), Some(4));
+        assert_eq!(report.parameters["targets"].as_array().map(Vec::len), Some(6));
     }
 
     #[test]

@@ -11,9 +11,6 @@ use nearq_report::metric::{self, Metric};
 use nearq_report::{HERE, Report, Row, Table, rounded};
 use nearq_topology::AffinityScope;
 
-/// Added to a load that has no goal, if goals are shown.
-const NO_TARGET: &str = " (no target)";
-
 /// The rows of a scenario, in order.
 fn names(rows: &[Row], load: Load) -> Vec<&str> {
     let mut names = table::names(rows, load.name());
@@ -46,11 +43,7 @@ pub(super) fn text(facts: &Facts<'_>) -> String {
     ));
     for load in Load::ALL {
         if let Some(table) = table(facts, load) {
-            let mut table = format!("\n{table}");
-            if !facts.show_goals() {
-                table = table.replace(NO_TARGET, "");
-            }
-            text.push_str(&table);
+            text.push_str(&format!("\n{table}"));
         }
     }
     text.push_str(&about_issuers(facts));
@@ -117,7 +110,7 @@ fn title(load: Load, plan: &Plan) -> String {
     match load {
         Load::Outside => "Items from one outside thread, nobody waits for their end".into(),
         Load::Joined => "Closures from one outside thread, which waits for every result".into(),
-        Load::Inside => format!("Closures spawned by a worker{NO_TARGET}"),
+        Load::Inside => "Closures spawned by a worker".into(),
         Load::ManyOutside => format!(
             "Closures from {OUTSIDE_THREADS} outside threads at once, {} each, nobody waits for their end",
             plan.closures

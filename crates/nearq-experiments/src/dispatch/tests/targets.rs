@@ -30,12 +30,25 @@ fn ratios_compare_medians_with_the_best_of_the_others() {
     add(Load::Outside, REQUEUE, metric::NS_PER_ITEM, [100.0, 900.0, 90.0]);
     add(Load::Outside, "rayon", metric::NS_PER_ITEM, [300.0, 310.0, 320.0]);
     add(Load::Outside, "tokio", metric::NS_PER_ITEM, [250.0, 250.0, 1.0]);
-    add(Load::Idle, REQUEUE, metric::START_LATENCY_P50, [11.0, 11.0, 11.0]);
+    add(Load::Inside, SPAWN, metric::NS_PER_ITEM, [200.0, 200.0, 200.0]);
+    add(Load::Inside, "rayon", metric::NS_PER_ITEM, [200.0, 200.0, 200.0]);
+    add(Load::ManyOutside, SPAWN, metric::NS_PER_ITEM, [200.0, 200.0, 200.0]);
+    add(Load::ManyOutside, "rayon", metric::NS_PER_ITEM, [160.0, 160.0, 160.0]);
+    add(Load::Idle, REQUEUE, metric::START_LATENCY_P50, [10.0, 10.0, 10.0]);
     add(Load::Idle, "tokio", metric::START_LATENCY_P50, [10.0, 10.0, 10.0]);
-    let peers = [(Load::Outside, "rayon"), (Load::Outside, "tokio"), (Load::Idle, "tokio")];
+    let peers = [
+        (Load::Outside, "rayon"),
+        (Load::Outside, "tokio"),
+        (Load::Inside, "rayon"),
+        (Load::ManyOutside, "rayon"),
+        (Load::Idle, "tokio"),
+    ];
     let goals = judge(&collector.rows(), &peers);
-    assert_eq!(goals.len(), 2, "spawn and p99 were not measured: {goals:?}");
+    assert_eq!(goals.len(), 4, "spawn from outside and p99 were not measured: {goals:?}");
     assert_eq!((goals[0].best_other.as_str(), goals[0].ratio, goals[0].met), ("tokio", 0.4, true));
-    assert_eq!((goals[1].ratio, goals[1].goal, goals[1].met), (1.1, 1.05, false));
+    let judged = |goal: &Goal| (goal.ratio, goal.goal, goal.met);
+    assert_eq!(judged(&goals[1]), (1.0, 1.0, true));
+    assert_eq!(judged(&goals[2]), (1.25, 1.0, false));
+    assert_eq!(judged(&goals[3]), (1.0, 0.95, false));
     assert_eq!(judge(&collector.rows(), &[]), []);
 }
