@@ -8,9 +8,13 @@
 //!   installed later), the heavy fence returns false, and so does every later one: a light fence that began before may still be without a
 //!   partner.
 //!
+//! # When the process is registered
+//! The kernel registers a process at once while it has one thread. With more it waits for a grace period, some 10 ms. So this is done
+//! before the first thread is started, if that is the process's second one, and otherwise at the first heavy fence.
+//!
 //! The kernel documents the pairing in `kernel/sched/membarrier.c`. A child of a fork inherits the registration with the memory.
 
-use core::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence, fence};
 
 use crate::sys;
 
@@ -40,6 +44,28 @@ pub(super) fn light() {
 #[inline(never)]
 fn full() {
     fence(Ordering::SeqCst);
+}
+
+/// Registers the process if it has one thread. Before a thread is started; it does nothing after the first call.
+pub(super) fn prepare() {
+    static PREPARED: AtomicBool = AtomicBool::new(false);
+    // Relaxed: to register twice does no harm.
+    if !PREPARED.load(Ordering::Relaxed) {
+        PREPARED.store(true, Ordering::Relaxed);
+        prepare_once();
+    }
+}
+
+#[cold]
+fn prepare_once() {
+    if MODE.load(Ordering::Relaxed) == FULL && has_one_thread() {
+        register();
+    }
+}
+
+/// False if that is not known.
+fn has_one_thread() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.take(2).count() == 1)
 }
 
 pub(super) fn heavy() -> bool {
@@ -72,5 +98,33 @@ fn register() -> u8 {
     match MODE.compare_exchange(FULL, mode, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => mode,
         Err(found) => found,
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    /// The child of a fork has one thread.
+    #[test]
+    fn only_a_process_with_one_thread_is_registered_before_a_thread_is_started() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || ended.recv());
+        assert!(!has_one_thread());
+        // SAFETY: the child reads a folder, makes a system call, and ends; the C library's allocator works in the child.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            MODE.store(FULL, Ordering::Relaxed);
+            prepare_once();
+            let registered = MODE.load(Ordering::Relaxed) != FULL;
+            // SAFETY: a number only.
+            unsafe { libc::_exit(i32::from(!registered)) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is written during the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        drop(end);
+        assert!(other.join().unwrap().is_err());
     }
 }

@@ -11,6 +11,7 @@
 
 use std::thread::{Builder, JoinHandle};
 
+use super::fences;
 use super::refusal::{self, refused};
 use super::thread::{self, Thread};
 use super::thread_start_gate::{Begins, Ends};
@@ -24,6 +25,7 @@ pub(super) fn spawn(
     mut spec: ThreadSpec,
     main: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, OsError> {
+    fences::prepare();
     let mut builder = Builder::new();
     let name = kernel_name(&spec.name);
     if !name.is_empty() {
