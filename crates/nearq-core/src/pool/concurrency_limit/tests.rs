@@ -92,6 +92,21 @@ fn a_pool_without_work_passes_its_place_on() {
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
+fn a_pool_is_asked_for_a_place_only_if_another_one_waits() {
+    let (runtime, concurrency) = limit_without_workers::<Linux>(1);
+    let (one, other) = (pool(&runtime, 0), pool(&runtime, 1));
+    let asked = || [&one, &other].map(|pool| concurrency.has_waiting_besides(pool));
+    assert_eq!(asked(), [false, false]);
+    assert!(concurrency.try_acquire() && !concurrency.acquire(&one));
+    assert_eq!(asked(), [false, true]);
+    assert!(!concurrency.acquire(&other));
+    assert_eq!(asked(), [true, true]);
+    concurrency.release();
+    assert_eq!(asked(), [false, false], "neither pool had work");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "reads the machine")]
 fn a_worker_in_its_start_hook_has_no_place() {
     let (runtime, concurrency) = limit_without_workers::<Linux>(1);
     let pool = pool(&runtime, 0);
