@@ -19,6 +19,8 @@ use crate::pool::worker::Worker;
 /// How long more workers stay awake than may be, after some have come back from blocking. Long compared with most blocking: as long as one
 /// more is awake, no CPU waits for the one that takes the place of the next worker that blocks.
 const SURPLUS_STAYS: Duration = Duration::from_millis(20);
+/// The same while another pool waits for a place. It gets none before the surplus is gone.
+const SURPLUS_STAYS_IN_THE_WAY: Duration = Duration::from_millis(2);
 
 /// The limit beyond which more workers are awake than may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +112,9 @@ impl<'a, P: Platform> Context<'a, P> {
         }
         let since = self.over_since.get().unwrap_or(now);
         self.over_since.set(Some(since));
-        if now - since >= SURPLUS_STAYS { self.leave() } else { None }
+        let in_the_way = self.pool.concurrency.has_waiting_besides(self.pool);
+        let stays = if in_the_way { SURPLUS_STAYS_IN_THE_WAY } else { SURPLUS_STAYS };
+        if now - since >= stays { self.leave() } else { None }
     }
 
     #[cold]
