@@ -49,9 +49,9 @@ impl Builder {
     }
 
     /// How the names of the threads begin: thread 3 of pod 1 is `rayon-1/3` by default, and the thread that follows the process's
-    /// CPUs `rayon-masks`. The system shows 15 bytes.
+    /// CPUs `rayon-masks`. The system shows 15 bytes. NUL characters, which no name can have, are left out.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.name = name.into().replace('\0', "");
         self
     }
 

@@ -163,7 +163,7 @@ fn mask_of(cpus: &CpuSet, allowed: &CpuSet) -> CpuSet {
     if mask.is_empty() { allowed.clone() } else { mask }
 }
 
-/// Gives a thread a mask. A warning says, once, that the system forbids it. Other refusals are no news: the thread is ending, or the
+/// Gives a thread a mask. A warning says, once, that the system forbids it. Other refusals need no warning: the thread is ending, or the
 /// process's CPUs have changed since they were read, and the follower looks again.
 fn restrict(thread: <Linux as Threads>::Thread, mask: &CpuSet) {
     let Err(refused) = Linux::set_affinity(thread, mask) else { return };

@@ -2,20 +2,37 @@
 
 use std::io;
 use std::mem;
-use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nearq_platform::{Linux, Machine, Placement, ThreadSpec, Threads};
+use nearq_platform::{ForkHooks, Linux, LockPlatform, Machine, Placement, ThreadSpec, Threads};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use crate::Error;
 use crate::masks::Masks;
 use crate::plan::Plan;
 
+/// How many forks lie between the program's start and this process, counted from the first call on. No process has the number of one that
+/// it descends from, as it may have the id of one in another namespace.
+fn process_number() -> u64 {
+    static COUNTS: AtomicBool = AtomicBool::new(false);
+    fn nothing(_: *const ()) {}
+    static HOOKS: ForkHooks = ForkHooks { prepare: nothing, parent: nothing, child: nothing };
+    // Relaxed: only the first call counts, and a fork inherits the flag with what it stands for.
+    if !COUNTS.load(Ordering::Relaxed) && !COUNTS.swap(true, Ordering::Relaxed) {
+        // SAFETY: the hooks do nothing with the address.
+        #[allow(unsafe_code, reason = "the platform counts forks only for those who follow them")]
+        unsafe {
+            Linux::follow_forks((&raw const COUNTS).cast(), &HOOKS);
+        }
+    }
+    Linux::fork_epoch()
+}
+
 /// The pools of one process.
 pub(crate) struct ProcessPools {
-    /// The id of the process.
-    process: u32,
+    /// See [`process_number`].
+    process: u64,
     pub(crate) masks: Arc<Masks>,
     /// By the index of the pod.
     pub(crate) pools: Vec<ThreadPool>,
@@ -28,14 +45,14 @@ impl ProcessPools {
         let masks = Arc::new(Masks::new(plan, &machine.limits.effective()));
         let pools = (0..plan.pods.len()).map(|pod| pool(plan, pod, &masks));
         let pools = pools.collect::<Result<_, _>>()?;
-        let started = Self { process: process::id(), masks, pools, child: OnceLock::new() };
+        let started = Self { process: process_number(), masks, pools, child: OnceLock::new() };
         started.masks.follow(format!("{}-masks", plan.name), machine)?;
         Ok(started)
     }
 
     /// The pools of the caller's process: these, or those that it makes after a fork.
     pub(crate) fn current(&self, plan: &Plan) -> &Self {
-        let process = process::id();
+        let process = process_number();
         let mut pools = self;
         // Each has the pools of a child of its process; the last ones are made by this process.
         while pools.process != process {
@@ -51,7 +68,7 @@ impl ProcessPools {
 
 impl Drop for ProcessPools {
     fn drop(&mut self) {
-        if self.process == process::id() {
+        if self.process == process_number() {
             self.masks.stop();
         } else {
             // Their threads are the parent's, and one of them may have held a lock of its pool during the fork.

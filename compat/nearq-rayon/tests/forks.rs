@@ -11,6 +11,10 @@ use nearq_platform::{Linux, Placement, Threads};
 use nearq_rayon::{AffinityScope, Pools};
 use rayon::prelude::*;
 
+#[path = "../../../crates/nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
+use skipped::skipped;
+
 /// The child takes some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of stack of a thread: more than `ROOM`.
@@ -107,6 +111,25 @@ fn main() {
         });
         assert_eq!(ends, Ok(()), "pools that end in the child");
     }
+
+    // SAFETY: the system checks what it is given.
+    let namespace = || unsafe { libc::unshare(libc::CLONE_NEWPID) } == 0;
+    let same_id = in_child(|| {
+        if !namespace() {
+            skipped(
+                "a child with the id of its parent",
+                "no process namespace is allowed",
+                "run it as root",
+            );
+            return true;
+        }
+        let first = in_child(|| {
+            let is_first = std::process::id() == 1 && use_pools(&pools) && namespace();
+            is_first && in_child(|| std::process::id() == 1 && use_pools(&pools)).is_ok()
+        });
+        first.is_ok()
+    });
+    assert_eq!(same_id, Ok(()), "a child with the id of its parent");
 
     let large = Pools::builder().stack_size(STACK).build().unwrap();
     assert_eq!(in_child(|| recovers(&large)), Ok(()), "a child that may start no thread at first");

@@ -33,7 +33,7 @@ fi
 if has nasm nasm "rav1e on rayon's interface"; then
     programs+=(rav1e@0.8.1)
 fi
-rm -rf rayon
+rm -rf rayon stock patched
 if git clone --quiet --depth 1 --branch v1.12.0 "$repository" rayon 2>clone.errors; then
     # rayon-core comes from the registry in both variants, so that the patch can take its place.
     sed -i -e 's/^rayon-core = .*/rayon-core = "=1.13.0"/' -e 's/^members = .*/members = ["rayon-demo"]/' rayon/Cargo.toml
@@ -58,5 +58,13 @@ build() {
 cargo vendor --quiet --locked --manifest-path "$ours/../../Cargo.toml" vendor >/dev/null
 build stock
 build patched --config "patch.crates-io.rayon-core.path=\"$ours\""
+
+# Cargo only warns if it did not use the patch.
+for program in patched/bin/*; do
+    if ! grep -q NEARQ_RAYON_SCOPE "$program"; then
+        echo "$program was built without nearq: a rayon-core newer than this crate may have been published" >&2
+        exit 1
+    fi
+done
 
 exec python3 "$tests/programs.py" "$folder" "$rounds"

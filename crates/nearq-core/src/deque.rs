@@ -305,8 +305,8 @@ impl<P: Platform> Deque<P> {
         }
     }
 
-    /// Takes the newest job back, which is at that position. By the owner, which knows it: `head` is not loaded, because a program that
-    /// forks often would wait for its own last store.
+    /// Takes the newest job back, which is at that position. By the owner, which knows it: a load of `head` would wait for the store of
+    /// the push just before.
     #[inline(always)]
     pub(crate) fn pop(&self, position: u32) -> Popped {
         // Relaxed: a thread that reads it needs nothing of what the owner did since the push.

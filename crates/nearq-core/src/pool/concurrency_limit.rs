@@ -85,7 +85,7 @@ impl<P: Platform> ConcurrencyLimit<P> {
         self.waiting.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether another pool than that one waits for a place. The place of a worker of that pool would only go to another worker of it.
+    /// Whether a pool other than this one waits for a place. The place of a worker of that pool would only go to another worker of it.
     pub(crate) fn has_waiting_besides(&self, pool: &Pool<P>) -> bool {
         let waiting = self.waiting.load(Ordering::SeqCst);
         waiting > 1 || waiting == 1 && !pool.is_queued_for_place()

@@ -16,8 +16,8 @@ use crate::pool::Pool;
 use crate::pool::services::Services;
 use crate::pool::worker::Worker;
 
-/// How long more workers stay awake than may be, after some have come back from blocking. Long compared with most blocking: as long as one
-/// more is awake, no CPU waits for the one that takes the place of the next worker that blocks.
+/// How long more workers stay awake than may be, after some have come back from blocking. Long compared with most blocking: while a
+/// surplus worker is awake, it goes on when another one blocks, and no CPU idles during a wake-up.
 const SURPLUS_STAYS: Duration = Duration::from_millis(20);
 /// The same while another pool waits for a place. It gets none before the surplus is gone.
 const SURPLUS_STAYS_IN_THE_WAY: Duration = Duration::from_millis(2);

@@ -45,8 +45,8 @@ impl<P: Platform> services::Host<P> for Inner<P> {
             let epoch = P::fork_epoch();
             own.begin_worker(&pool, worker, &info);
             let mut affinity = affinity;
-            if let Some(placed) = lent.as_ref().and_then(Lent::placed) {
-                affinity.stay_within(placed);
+            if let Some(mask) = lent.as_ref().and_then(Lent::restricted) {
+                affinity.stay_within(mask);
             }
             if let Some(node) = pool.node.filter(|_| own.services.homes.has_several()) {
                 // The part of its stack that it touches from here on lies on its node. The first page was touched by the thread that
@@ -136,36 +136,40 @@ impl<P: Platform> Inner<P> {
     }
 }
 
-/// The mask of a thread that another layer lends for a worker. If that layer has restricted the thread to a part of what the process may
-/// use, the mask stays. Otherwise it is the worker's as long as this exists. A thread of the runtime's own begins with the worker's mask.
+/// The mask of a thread that another layer lends for a worker. If the thread may use only a part of what the process may use, because that
+/// layer or the thread that started it has restricted it, the mask stays. Otherwise the thread has the worker's mask while this value lives,
+/// as a thread of the runtime's own has from the beginning.
 struct Lent<P: Platform> {
     own: Option<CpuSet>,
-    placed: bool,
+    /// The mask that it has as a worker; `None` if its own stays.
+    given: Option<CpuSet>,
     _platform: core::marker::PhantomData<P>,
 }
 
 impl<P: Platform> Lent<P> {
     /// By the thread itself. `allowed` is what the process may use.
     fn begin(allowed: &CpuSet, mask: &CpuSet) -> Self {
-        let own = P::affinity(P::current_thread()).ok();
-        let placed = own.as_ref().is_some_and(|own| !allowed.is_subset(own));
-        if !placed {
-            // A refusal leaves the thread where it is.
-            let _ = P::set_affinity(P::current_thread(), mask);
-        }
-        Lent { own, placed, _platform: core::marker::PhantomData }
+        let read = || P::affinity(P::current_thread()).ok();
+        let own = read();
+        let is_restricted = own.as_ref().is_some_and(|own| !allowed.is_subset(own));
+        // A refusal leaves the thread where it is.
+        let changes = !is_restricted && P::set_affinity(P::current_thread(), mask).is_ok();
+        let given = if changes { read() } else { None };
+        Lent { own, given, _platform: core::marker::PhantomData }
     }
 
-    /// The mask to which the thread is restricted.
-    fn placed(&self) -> Option<&CpuSet> {
-        self.own.as_ref().filter(|_| self.placed)
+    /// The mask of its own, if that stays.
+    fn restricted(&self) -> Option<&CpuSet> {
+        self.own.as_ref().filter(|_| self.given.is_none())
     }
 }
 
 impl<P: Platform> Drop for Lent<P> {
     fn drop(&mut self) {
-        if let (false, Some(own)) = (self.placed, &self.own) {
-            // The thread may run a worker of another pool next.
+        // Any other mask was set from outside meanwhile.
+        if let (Some(own), Some(given)) = (&self.own, &self.given)
+            && P::affinity(P::current_thread()).is_ok_and(|mask| mask == *given)
+        {
             let _ = P::set_affinity(P::current_thread(), own);
         }
     }

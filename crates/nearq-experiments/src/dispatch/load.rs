@@ -130,7 +130,10 @@ fn wait_until<P: Host>(
 ) -> Result<u64, Error> {
     let mut since = None;
     loop {
-        let in_flight = issued - (gauge.completed() - base);
+        let completed = gauge.completed() - base;
+        let in_flight = issued.checked_sub(completed).ok_or_else(|| {
+            Error::run(format!("{} items ran more than once", completed - issued))
+        })?;
         if in_flight <= most {
             return Ok(in_flight);
         }
