@@ -137,6 +137,8 @@ impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
 }
 
 /// Runs both closures, the second possibly in another worker. If the caller does not run an item, `outside` is called instead.
+///
+/// Each closure is called in few places, so that the compiler builds both into the caller.
 #[inline(always)]
 pub(crate) fn join<P: Platform, A, B, RA, RB>(
     a: A,
@@ -152,40 +154,31 @@ where
     // Before anything else, and inlined, so that the caller stores what the closure has borrowed in the job right away. If it were copied
     // there as a whole, the processor would wait for the stores of its parts; that took half the time of a join.
     let offered = Offered::<P, B, RB>::new(b);
-    match current_deque::<P>() {
-        Some(deque) => fork(deque, a, offered),
-        None => join_first(a, offered, outside),
-    }
-}
-
-/// The first join of an item, or a join outside of items.
-#[cold]
-#[inline(never)]
-fn join_first<P: Platform, A, B, RA, RB>(
-    a: A,
-    offered: Offered<P, B, RB>,
-    outside: impl FnOnce(A, B) -> (RA, RB),
-) -> (RA, RB)
-where
-    A: FnOnce() -> RA + Send,
-    B: FnOnce() -> RB + Send,
-    RA: Send,
-    RB: Send,
-{
-    if !is_in_item::<P>() {
-        return outside(a, offered.into_closure());
-    }
-    let Some(in_use) = InUse::<P>::begin_in_item() else {
-        return in_turn(a, offered.into_closure());
+    let first;
+    let deque = match current_deque::<P>() {
+        Some(deque) => {
+            first = None;
+            Some(deque)
+        }
+        None => {
+            let Ok(in_use) = begin_first() else { return outside(a, offered.into_closure()) };
+            first = in_use;
+            first.as_ref().map(InUse::deque)
+        }
     };
-    fork(in_use.deque(), a, offered)
+    let results = fork(deque, a, offered);
+    drop(first);
+    results
 }
 
-/// Runs both here. Both run, even if the first panics.
+/// The caller does not run an item.
+struct Outside;
+
+/// For a join that is the first of its item, or is outside of items. None if the item's queue runs one item at a time.
 #[cold]
 #[inline(never)]
-fn in_turn<A: FnOnce() -> RA, B: FnOnce() -> RB, RA, RB>(a: A, b: B) -> (RA, RB) {
-    then(catch_unwind(AssertUnwindSafe(a)), b)
+fn begin_first<P: Platform>() -> Result<Option<InUse<P>>, Outside> {
+    if is_in_item::<P>() { Ok(InUse::begin_in_item()) } else { Err(Outside) }
 }
 
 /// Runs the second closure, after the first, whatever became of that.
@@ -198,8 +191,13 @@ fn then<B: FnOnce() -> RB, RA, RB>(ra: Outcome<RA>, b: B) -> (RA, RB) {
     }
 }
 
+/// Runs both closures. Without a deque, or if that is full, both run here. Both run, even if the first panics.
 #[inline(always)]
-fn fork<P: Platform, A, B, RA, RB>(deque: &Deque<P>, a: A, offered: Offered<P, B, RB>) -> (RA, RB)
+fn fork<P: Platform, A, B, RA, RB>(
+    deque: Option<&Deque<P>>,
+    a: A,
+    offered: Offered<P, B, RB>,
+) -> (RA, RB)
 where
     A: FnOnce() -> RA + Send,
     B: FnOnce() -> RB + Send,
@@ -207,28 +205,26 @@ where
     RB: Send,
 {
     // The pointer of the whole: a thief reaches the closure and the result through it.
-    let Some(position) = deque.push((&raw const offered).cast()) else {
-        return in_turn(a, offered.into_closure());
-    };
-    if deque.has_request() {
+    let offer = deque.and_then(|deque| Some((deque, deque.push((&raw const offered).cast())?)));
+    if let Some((deque, _)) = offer
+        && deque.has_request()
+    {
         answer(deque);
     }
     let ra = catch_unwind(AssertUnwindSafe(a));
-    if deque.len() != position + 1 {
-        // The first closure has spawned closures of scopes that it is in.
-        waiting::run_down_to(deque, position + 1);
-    }
-    match deque.pop(position) {
-        Popped::Own => {
-            // SAFETY: the job is ours again.
-            then(ra, unsafe { offered.take() })
+    if let Some((deque, position)) = offer {
+        if deque.len() != position + 1 {
+            // The first closure has spawned closures of scopes that it is in.
+            waiting::run_down_to(deque, position + 1);
         }
-        Popped::Stolen => {
+        if deque.pop(position) == Popped::Stolen {
             wait(deque, &offered.job.progress);
             // SAFETY: it is done.
-            both(ra, unsafe { offered.stolen_result() })
+            return both(ra, unsafe { offered.stolen_result() });
         }
     }
+    // SAFETY: the job was not offered, or is ours again.
+    then(ra, unsafe { offered.take() })
 }
 
 /// The results of both, or the first panic.

@@ -49,6 +49,9 @@ impl<P: Platform> InUse<P> {
 }
 
 impl<P: Platform> Drop for InUse<P> {
+    // Once in an item: it is not to be in the way of the other joins.
+    #[cold]
+    #[inline(never)]
     fn drop(&mut self) {
         run_down_to(self.deque(), 0);
         // None in the child of a fork, where the pool counts other workers.

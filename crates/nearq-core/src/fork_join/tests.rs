@@ -55,7 +55,7 @@ fn fork_while_the_last_thief_leaves(has_forked: bool) {
             Loom::join(thief);
             assert!(thieves(&stub).is_called(), "the job is forgotten");
         };
-        fork(in_use.deque(), first, Offered::new(|| ()));
+        fork(Some(in_use.deque()), first, Offered::new(|| ()));
         drop(in_use);
         stub.run_out();
         drop(entered);
