@@ -3,20 +3,19 @@
 //! A program of its own: nothing else runs while it forks.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "it runs on Linux only")]
 
-use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+#[path = "../../rayon-core/tests/in_child/mod.rs"]
+mod in_child;
+#[path = "../../../crates/nearq-topology/tests/skipped/mod.rs"]
+mod skipped;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use in_child::in_child;
 use nearq_platform::{Linux, Placement, Threads};
 use nearq_rayon::{AffinityScope, Pools};
 use rayon::prelude::*;
-
-#[path = "../../../crates/nearq-topology/tests/skipped/mod.rs"]
-mod skipped;
 use skipped::skipped;
 
-/// The child takes some milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of stack of a thread: more than `ROOM`.
 const STACK: usize = 256 << 20;
 /// Bytes of address space for all that a child allocates besides stacks.
@@ -28,36 +27,6 @@ fn use_pools(pools: &Pools) -> bool {
     let expected: Vec<_> = pools.pods().map(|pod| pod.mask()).collect();
     let sums = pools.pods().map(|pod| pod.run(|| (0..1000).into_par_iter().sum::<u32>()));
     masks == expected && sums.into_iter().all(|sum| sum == 499_500) && pools.here(|| true)
-}
-
-/// Whether `f` returns true in a child, in time.
-fn in_child(f: impl FnOnce() -> bool) -> Result<(), String> {
-    // SAFETY: the child runs `f` and ends without a return to `main`. The C library's locks survive a fork, and no other thread of ours
-    // holds a lock during it.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let is_right = catch_unwind(AssertUnwindSafe(f)).unwrap_or(false);
-        // SAFETY: it ends the process.
-        unsafe { libc::_exit(i32::from(!is_right)) };
-    }
-    assert!(child > 0, "{}", io::Error::last_os_error());
-    let begin = Instant::now();
-    loop {
-        let mut status = 0;
-        // SAFETY: the status is a place of ours.
-        match unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } {
-            0 if begin.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(1)),
-            0 => {
-                // SAFETY: the child is ours and has not been waited for.
-                unsafe { libc::kill(child, libc::SIGKILL) };
-                // SAFETY: as above.
-                unsafe { libc::waitpid(child, &raw mut status, 0) };
-                return Err(format!("the child has not ended within {PATIENCE:?}"));
-            }
-            _ if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 => return Ok(()),
-            _ => return Err(format!("the child ended with the status {status:#x}")),
-        }
-    }
 }
 
 /// Bytes of address space of this process.

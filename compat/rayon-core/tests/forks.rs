@@ -3,13 +3,10 @@
 //! A program of its own: nothing else runs while it forks.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "it runs on Linux only")]
 
-use std::io;
-use std::time::{Duration, Instant};
+mod in_child;
 
+use in_child::in_child;
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
-
-/// The child takes some milliseconds.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A tree of joins, a scope, and a spawned closure.
 fn use_pool(join: impl Fn(u32) -> u32, spawn: impl Fn(Box<dyn FnOnce() + Send>)) -> bool {
@@ -34,35 +31,6 @@ fn use_own(pool: &ThreadPool) -> bool {
     let numbers = pool.broadcast(|context| context.index());
     use_pool(|depth| pool.install(|| leaves(depth)), |closure| pool.spawn(closure))
         && numbers == [0, 1, 2]
-}
-
-/// Whether `f` returns true in a child, in time.
-fn in_child(f: impl FnOnce() -> bool) -> Result<(), String> {
-    // SAFETY: the child runs `f` and ends without a return to the test harness. The C library's and the pools' locks survive a fork.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let is_right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_or(false);
-        // SAFETY: it ends the process.
-        unsafe { libc::_exit(i32::from(!is_right)) };
-    }
-    assert!(child > 0, "{}", io::Error::last_os_error());
-    let begin = Instant::now();
-    loop {
-        let mut status = 0;
-        // SAFETY: the status is a place of ours.
-        match unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } {
-            0 if begin.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(1)),
-            0 => {
-                // SAFETY: the child is ours and has not been waited for.
-                unsafe { libc::kill(child, libc::SIGKILL) };
-                // SAFETY: as above.
-                unsafe { libc::waitpid(child, &raw mut status, 0) };
-                return Err(format!("the child has not ended within {PATIENCE:?}"));
-            }
-            _ if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 => return Ok(()),
-            _ => return Err(format!("the child ended with the status {status:#x}")),
-        }
-    }
 }
 
 fn main() {
