@@ -5,29 +5,16 @@
 
 #[path = "../../../crates/nearq-topology/tests/skipped/mod.rs"]
 mod skipped;
+mod waiting;
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{scope, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nearq_platform::{Linux, Placement, Threads};
 use nearq_rayon::{AffinityScope, CpuSet, Pools};
-
-/// Changes are followed within a second or so; a busy machine takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_true() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
-        sleep(Duration::from_millis(5));
-    }
-}
-
-fn my_mask() -> CpuSet {
-    Linux::affinity(Linux::current_thread()).unwrap()
-}
+use waiting::{my_mask, wait_until};
 
 /// As `taskset -p` on the process. The caller is its main thread.
 fn restrict_process(cpus: &CpuSet) {

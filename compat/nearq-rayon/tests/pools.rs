@@ -3,6 +3,7 @@
 
 #[path = "../../../crates/nearq-topology/tests/skipped/mod.rs"]
 mod skipped;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,26 +12,12 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nearq_platform::{Linux, LockPlatform, Placement, Threads};
 use nearq_rayon::{AffinityScope, CpuSet, Error, Pools};
 use rayon::prelude::*;
-
-/// What is awaited takes some milliseconds on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_true() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
-        sleep(Duration::from_millis(1));
-    }
-}
-
-fn my_mask() -> CpuSet {
-    Linux::affinity(Linux::current_thread()).unwrap()
-}
+use waiting::{my_mask, wait_until};
 
 /// A pool for each CPU; two at least, or the test is skipped.
 fn pools_of_cpus(test: &str) -> Option<Pools> {

@@ -4,6 +4,8 @@ use std::error::Error as _;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use nearq::CpuSet;
+use nearq_platform::{Linux, Placement, Threads};
 use rayon_core::ThreadPoolBuilder;
 
 use crate::{pool, watched};
@@ -84,24 +86,13 @@ fn threads_have_the_names_that_the_builder_sets() {
 }
 
 /// The CPUs that the calling thread may use.
-fn mask() -> Vec<usize> {
-    // SAFETY: all zeros is an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is as large as said.
-    assert_eq!(unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) }, 0);
-    // SAFETY: each number is within the set.
-    (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
+fn mask() -> CpuSet {
+    Linux::affinity(Linux::current_thread()).unwrap()
 }
 
 /// Restricts the calling thread to a CPU.
 fn pin(cpu: usize) {
-    // SAFETY: all zeros is an empty set, and the set is as large as said.
-    let pinned = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &set)
-    };
-    assert_eq!(pinned, 0);
+    Linux::set_affinity(Linux::current_thread(), &CpuSet::single(cpu)).unwrap();
 }
 
 /// Programs have a pool for each cache, whose threads they restrict to the CPUs of the cache.
@@ -111,7 +102,7 @@ fn threads_stay_where_a_handler_has_put_them() {
         println!("skipped: threads that are restricted: there is one CPU");
         return;
     }
-    let cpu = *mask().last().unwrap();
+    let cpu = mask().last().unwrap();
     let by_start = ThreadPoolBuilder::new().num_threads(2).start_handler(move |_| pin(cpu));
     let by_spawn = ThreadPoolBuilder::new().num_threads(2).spawn_handler(move |thread| {
         std::thread::spawn(move || {
@@ -124,7 +115,7 @@ fn threads_stay_where_a_handler_has_put_them() {
     watched(move || {
         for pool in &pools {
             for _ in 0..3 {
-                assert!(pool.broadcast(|_| mask()).iter().all(|mask| *mask == [cpu]));
+                assert!(pool.broadcast(|_| mask()).iter().all(|mask| *mask == CpuSet::single(cpu)));
                 // Workers that block are replaced by others.
                 pool.broadcast(|_| std::thread::sleep(std::time::Duration::from_millis(10)));
             }
