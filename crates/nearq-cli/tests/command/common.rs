@@ -8,11 +8,16 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The command, ready for arguments. Signals end it even if this test runs in the background of a shell script, where INT and QUIT are
-/// ignored.
+/// The command, ready for arguments.
 pub(crate) fn nearq() -> Command {
-    let mut command = Command::new(crate::PROGRAM);
+    let mut command = with_signals(crate::PROGRAM);
     command.stdin(Stdio::null());
+    command
+}
+
+/// A command that signals end, even if this test runs in the background of a shell script, where INT and QUIT are ignored.
+pub(crate) fn with_signals(program: &str) -> Command {
+    let mut command = Command::new(program);
     let reset_signals = || {
         for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
             // SAFETY: numbers only, and a call that is allowed between fork and exec.

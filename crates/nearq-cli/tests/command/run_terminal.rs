@@ -1,20 +1,26 @@
 //! `nearq run` on a terminal, with jobs that use it.
 
 use super::run_ends::wait_for;
-use crate::common::{Folder, refuses, skipped};
+use crate::common::{Folder, refuses, skipped, with_signals};
 use std::fs;
 use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 
-/// Runs a shell command line on a separate terminal, into which `typed` is typed; `$NEARQ` is the command.
-fn on_terminal(line: &str, typed: &str) -> Option<Output> {
-    let mut script = Command::new("script");
+/// Starts a shell command line on a separate terminal; `$NEARQ` is the command.
+fn start_on_terminal(line: &str) -> Option<Child> {
+    let mut script = with_signals("script");
     script.args(["-qec", line, "/dev/null"]).env("NEARQ", crate::PROGRAM).env("SHELL", "/bin/sh");
     script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let Ok(mut child) = script.spawn() else {
+    let child = script.spawn().ok();
+    if child.is_none() {
         skipped("jobs on a terminal", "no `script`", "install util-linux");
-        return None;
-    };
+    }
+    child
+}
+
+/// Runs a shell command line there. `typed` is typed into the terminal.
+fn on_terminal(line: &str, typed: &str) -> Option<Output> {
+    let mut child = start_on_terminal(line)?;
     child.stdin.as_mut().unwrap().write_all(typed.as_bytes()).unwrap();
     Some(child.wait_with_output().unwrap())
 }
@@ -65,13 +71,7 @@ fn with_tty_an_interrupt_from_the_terminal_reaches_a_job_once() {
         "trap \"echo int >> {mark}\" INT; touch {ready}; until [ -e {mark} ]; do sleep 0.02; done; sleep 0.1"
     );
     let line = format!("exec \"$NEARQ\" run --tty sh -c '{job}' ::: 1 2");
-    let mut script = Command::new("script");
-    script.args(["-qec", &line, "/dev/null"]).env("NEARQ", crate::PROGRAM).env("SHELL", "/bin/sh");
-    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let Ok(mut child) = script.spawn() else {
-        skipped("jobs on a terminal", "no `script`", "install util-linux");
-        return;
-    };
+    let Some(mut child) = start_on_terminal(&line) else { return };
     wait_for("the job begins", || fs::metadata(&ready).ok());
     child.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
     let output = child.wait_with_output().unwrap();
