@@ -119,11 +119,14 @@ fn begin_without_files() {
     let work =
         || (0..100).for_each(|_| drop((queue.spawn(|| {}).join(), per_cpu.spawn(|| {}).join())));
     work();
-    runtime.refresh();
-    assert!(!runtime.topology().is_whole());
-    // What was read completely before stays as it is.
-    whole.refresh();
-    assert!(whole.topology().is_whole());
+    // The checks of both do not repeat the warning.
+    for _ in 0..3 {
+        runtime.refresh();
+        assert!(!runtime.topology().is_whole());
+        // What was read completely before stays as it is.
+        whole.refresh();
+        assert!(whole.topology().is_whole());
+    }
     set_most_files(most);
     runtime.refresh();
     assert_eq!(runtime.topology(), whole.topology());

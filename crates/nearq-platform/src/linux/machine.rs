@@ -25,7 +25,7 @@ pub(super) fn read() -> Result<Machine, String> {
     let affinity = affinity();
     let refused = affinity.as_ref().err().map(without_affinity);
     let machine = read_below(Path::new("/"), affinity)?;
-    warn_once(refused, &machine.topology);
+    warn_once(refused, &machine.topology, true);
     Ok(machine)
 }
 
@@ -39,7 +39,7 @@ pub(super) fn reread_machine(
     let refused = affinity.as_ref().err().map(without_affinity);
     let found =
         check_below(root, topology, limits, affinity.unwrap_or_else(|_| affinity_from_proc(root)))?;
-    warn_once(refused, found.topology.as_ref().unwrap_or(topology));
+    warn_once(refused, found.topology.as_ref().unwrap_or(topology), found.topology.is_some());
     Ok(found)
 }
 
@@ -117,12 +117,15 @@ fn check_below(
     Ok(MachineChange { topology, limits })
 }
 
-/// Warns of what could not be read, in one line. Warns again only if everything could be read in between.
-fn warn_once(refused: Option<String>, topology: &Topology) {
+/// Warns of what could not be read, in one line. Warns again only if everything could be read in between: a topology that was read
+/// before (`is_new` is false) stays whole even if nothing can be read any more, and says nothing about that.
+fn warn_once(refused: Option<String>, topology: &Topology, is_new: bool) {
     let reasons: Vec<String> = refused.into_iter().chain(topology.warning()).collect();
     // Relaxed: it only decides which of several threads gives the warning.
     if reasons.is_empty() {
-        WARNED.store(false, Ordering::Relaxed);
+        if is_new {
+            WARNED.store(false, Ordering::Relaxed);
+        }
     } else if !WARNED.swap(true, Ordering::Relaxed) {
         Linux::warn(&format!("the machine could be read only in part: {}", reasons.join("; ")));
     }
