@@ -311,6 +311,11 @@ impl Members {
 }
 
 impl Numbers {
+    /// Whether there is one for a thief.
+    fn has_room(&self) -> bool {
+        self.free.iter().any(|number| Some(*number) != self.wanted)
+    }
+
     fn take(&mut self, is_right: impl Fn(usize) -> bool) -> Option<usize> {
         let place = self.free.iter().rposition(|number| is_right(*number))?;
         Some(self.free.swap_remove(place))
@@ -380,17 +385,23 @@ impl Team for Members {
         true
     }
 
-    fn leave(&self) {
+    fn leave(&self) -> bool {
         let state = self.state();
         let Current { number, .. } = caller();
         CURRENT.set(None);
         *lock(&state.slots[number].bell) = None;
         let mut numbers = lock(&state.numbers);
+        let was_full = !numbers.has_room();
         numbers.free.push(number);
         state.held.fetch_sub(1, Ordering::Relaxed);
         if numbers.wanted == Some(number) {
             state.returned.notify_one();
         }
+        was_full
+    }
+
+    fn has_room(&self) -> bool {
+        lock(&self.state().numbers).has_room()
     }
 
     fn take_own(&self) -> Option<Closure> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rayon_core::{
     ThreadPoolBuilder, current_num_threads, current_thread_index, join, max_num_threads,
@@ -116,4 +116,30 @@ fn a_pool_of_far_too_many_threads_has_as_many_as_may_be() {
         let queues = nearq::Runtime::global().queues();
         assert!(queues.iter().any(|queue| queue.max_active() > max_num_threads()), "{queues:?}");
     });
+}
+
+/// A thief that finds every number held must not call the next one: that one would find the same, and a CPU would do nothing else.
+#[test]
+fn a_pool_whose_numbers_are_all_held_keeps_no_other_cpu_busy() {
+    fn halves(depth: u32, until: Instant) {
+        if depth == 0 {
+            let leaf = Instant::now();
+            while leaf.elapsed() < Duration::from_micros(20) {}
+        } else if Instant::now() < until {
+            join(|| halves(depth - 1, until), || halves(depth - 1, until));
+        }
+    }
+    let pool = pool(1);
+    let queue = pool.install(|| {
+        halves(16, Instant::now() + Duration::from_millis(200));
+        let task = std::fs::read_link("/proc/thread-self").unwrap();
+        let thread: u64 = task.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        let running = nearq::Runtime::global().running();
+        let own = running.into_iter().find(|item| item.thread_id == Some(thread));
+        own.and_then(|item| item.queue).expect("the closure is a part of an item").id
+    });
+    let queues = nearq::Runtime::global().queues();
+    let queue = queues.iter().find(|other| other.id() == queue).expect("its pool exists");
+    let thieves: u64 = queue.statistics().iter().map(|row| row.thieves).sum();
+    assert!(thieves < 2000, "{thieves} thieves came");
 }

@@ -1,6 +1,6 @@
 //! What a thief does: steals jobs of its queue and runs them, until there are none.
 
-use nearq_platform::Platform;
+use nearq_platform::{Ordering, Platform};
 
 use super::in_use::InUse;
 use super::stealing::{Stolen, steal_from, victims};
@@ -25,14 +25,9 @@ pub(crate) fn steal_for<P: Platform>(queue: &Queue<P>, thieves: &Thieves<P>) {
             return;
         };
         if !team.enter(TeamBell::of(&thief.deque.bell)) {
-            // All numbers are held. A worker that leaves checks what is left.
-            thief.end_search();
+            thief.give_up(team);
         } else if thief.work() {
-            team.leave();
-            if team.has_shared() {
-                // It came when there was no number for another thief.
-                thieves.call(queue);
-            }
+            thief.leave(team);
         }
     });
 }
@@ -91,9 +86,33 @@ impl<P: Platform> ThiefAtWork<'_, P> {
     /// Stops searching. If it was the last thief that searched, it calls another one for what is there; and from now on, owners must call
     /// one.
     pub(super) fn end_search(&self) {
-        if !self.thieves.end_search() {
-            return;
+        if self.thieves.end_search() {
+            self.call_if_left();
         }
+    }
+
+    /// Stops searching because all numbers are held (`queue/team`).
+    pub(super) fn give_up(&self, team: &dyn Team<P>) {
+        // STOP.
+        self.thieves.end_search();
+        P::fence(Ordering::SeqCst);
+        // ROOM.
+        if team.has_room() {
+            self.call_if_left();
+        }
+    }
+
+    /// Gives its number back. If that was the last one, thieves may have given up.
+    pub(super) fn leave(&self, team: &dyn Team<P>) {
+        // LEAVE.
+        if team.leave() {
+            P::fence(Ordering::SeqCst);
+            self.call_if_left();
+        }
+    }
+
+    /// Calls a thief for what is there; if there is nothing, owners must call one from now on.
+    fn call_if_left(&self) {
         let is_left =
             || self.victims().any(Deque::has_jobs) || self.team.is_some_and(Team::has_shared);
         let found = is_left() || {
@@ -102,6 +121,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
             P::heavy_fence() && is_left()
         };
         if found {
+            // LOOK.
             self.thieves.call(self.queue);
         }
     }

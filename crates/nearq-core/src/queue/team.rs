@@ -9,9 +9,14 @@
 //! | shared | any member, between two jobs, when there are no jobs |
 //! | urgent | the member that it is for, also while that waits |
 //!
-//! # No shared work is forgotten
-//! As for jobs: the team makes the work visible, then calls a thief. A thief that leaves stops searching, then asks whether there is shared
-//! work. If all numbers are held when a thief is called, the thief ends at once; so a member that leaves gives its number back, then asks.
+//! # No work is forgotten
+//! As for jobs: the team makes shared work visible, then calls a thief. A thief that leaves stops searching, then asks whether there is
+//! shared work.
+//!
+//! If all numbers are held when a thief is called, the thief ends at once, whatever work there is, and calls no other one: that one would
+//! end at once too, and so on. Instead, the next member that leaves looks for work. The thief stops searching (STOP), then asks whether
+//! there is a number now (ROOM). The member gives its number back (LEAVE), then looks for work and, if it finds some, reads whether a thief
+//! searches (LOOK). A fence stands in between on both sides, so either ROOM finds the number, or LOOK finds no thief.
 
 use std::sync::Arc;
 
@@ -61,7 +66,7 @@ impl<P: Platform> TeamBell<P> {
 }
 
 /// See the head of the file. All functions are called by the members themselves, except [`is_short`](Self::is_short),
-/// [`inject`](Self::inject), [`has_shared`](Self::has_shared) and [`after_fork_in_child`](Self::after_fork_in_child). None may unwind.
+/// [`has_room`](Self::has_room), [`inject`](Self::inject), [`has_shared`](Self::has_shared) and [`after_fork_in_child`](Self::after_fork_in_child). None may unwind.
 pub trait Team<P: Platform = Linux>: Send + Sync {
     /// At most how many members there are at once.
     fn size(&self) -> usize;
@@ -72,8 +77,11 @@ pub trait Team<P: Platform = Linux>: Send + Sync {
     /// The calling thief becomes a member, if there is a number left.
     fn enter(&self, bell: TeamBell<P>) -> bool;
 
-    /// The calling thief is no longer a member.
-    fn leave(&self);
+    /// The calling thief is no longer a member. Returns whether there was no number left for another thief.
+    fn leave(&self) -> bool;
+
+    /// Whether a thief that came now would become a member.
+    fn has_room(&self) -> bool;
 
     /// Takes own work of the caller.
     fn take_own(&self) -> Option<Closure>;
