@@ -19,6 +19,7 @@
 //! | 14 | `ARRIVED` | the thread that took the node off its list, or the timer, found the item locked and left it to the lock's holder |
 //! | 15 | `ENDED` | the execution ended while the item was locked: the lock's holder does the worker's remaining steps |
 //! | 16..28 | disabled | how often it was disabled |
+//! | 16 | `ASKED` | of closures, which run once: the handle has asked it to end early |
 //! | 28..40 | epoch | the number of the process's forks when the item was last queued |
 //! | 40..64 | references | handles that users hold |
 //!
@@ -76,6 +77,7 @@
 //! | `account` | what an item knows of its queue, and of the timer |
 //! | `owned` | ownership of an item, as types |
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
+//! | `named` | names that users give, as tables |
 //! | `wait_snapshot` | what was seen on a list while its lock was held |
 //!
 //! `guard`, `proxy`, `item_ext`, `account` and `owned` form a circle with the state word: the slow steps of the word end when the lock is
@@ -89,6 +91,7 @@ pub(crate) mod holds;
 pub(crate) mod inbox;
 pub(crate) mod item_ext;
 pub(crate) mod list;
+pub(crate) mod named;
 mod origin;
 pub(crate) mod owned;
 pub(crate) mod proxy;
@@ -126,6 +129,8 @@ pub(crate) const TIMED: u64 = 1 << 13;
 pub(crate) const ARRIVED: u64 = 1 << 14;
 pub(crate) const ENDED: u64 = 1 << 15;
 pub(crate) const DISABLED_ONCE: u64 = 1 << 16;
+// Of closures; the place where others count.
+pub(crate) const ASKED: u64 = DISABLED_ONCE;
 pub(crate) const DISABLED: u64 = 0xfff << 16;
 /// Where the epoch begins, and how wide it is: an epoch that is exactly 4096 forks old would be taken for the current one.
 const EPOCH_SHIFT: u32 = 28;
@@ -153,7 +158,25 @@ pub(crate) struct ItemVtable<P: Platform> {
     /// Whether nothing depends on it being run: then it waits until a worker has nothing else to do, and no worker is added for it.
     pub(crate) is_optional: unsafe fn(NonNull<Item<P>>) -> bool,
     /// The function's name, for display.
-    pub(crate) name: fn() -> &'static str,
+    pub(crate) name: Name,
+}
+
+/// The name of an item's function, for display.
+#[derive(Clone, Copy)]
+pub(crate) enum Name {
+    /// That of a type.
+    OfType(fn() -> &'static str),
+    /// Any other.
+    Given(&'static str),
+}
+
+impl Name {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Name::OfType(name) => name(),
+            Name::Given(name) => name,
+        }
+    }
 }
 
 /// How a type of item drops its value and frees its memory separately.
@@ -163,6 +186,15 @@ pub(crate) struct Parts<P: Platform> {
     /// Frees the memory; the value is gone.
     pub(crate) dealloc: unsafe fn(NonNull<Item<P>>),
 }
+
+#[expect(clippy::expl_impl_clone_on_copy, reason = "a derived one would ask that of P")]
+impl<P: Platform> Clone for Parts<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Parts<P> {}
 
 /// The header with which every queueable object begins.
 ///
@@ -249,6 +281,17 @@ fn too_many_handles<P: Platform>() -> ! {
         "a work item, or the wakers of a future, have more than {MOST_REFERENCES} handles; the process is aborted"
     ));
     std::process::abort();
+}
+
+/// Whether the item that the caller executes should end early: a spawned task that was cancelled, or an item that is disabled.
+pub(crate) fn is_cancelled_here<P: Platform>() -> bool {
+    crate::base::executing::item::<P>().is_some_and(|item| {
+        // SAFETY: the caller is in its function, so RUNNING keeps it alive; foreign code of other kinds sees no item (`outside_item`).
+        let item = unsafe { item.cast::<Item<P>>().as_ref() };
+        // Relaxed: advice, which nothing else depends on.
+        let word = item.state.load(Ordering::Relaxed);
+        word & (DISABLED | CANCELLED) != 0 && is_of_this_process::<P>(word)
+    })
 }
 
 /// Whether nothing holds an item with this word.

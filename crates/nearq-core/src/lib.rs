@@ -60,7 +60,9 @@ pub use nearq_topology::{AffinityScope, CpuSet};
 pub use queue::runtime::Runtime;
 pub use task::join::JoinHandle;
 pub use task::work::Work;
+pub use user::bounded::{Bounded, BoundedWork, Permit};
 pub use user::builder::RuntimeBuilder;
+pub use user::cancel::CancelToken;
 #[doc(hidden)]
 pub use user::default::attend_default;
 pub use user::fork_join::join;
@@ -125,6 +127,8 @@ pub mod future {
 
     pub use crate::queue::flush::{DrainedQueue, FlushedQueue};
     pub use crate::task::waiting::Flushed;
+    pub use crate::user::bounded::Reserve;
+    pub use crate::user::cancel::Cancelled;
     pub use crate::user::set::JoinNext;
 }
 
@@ -167,6 +171,45 @@ pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
         context.worker.set_description(text);
         context.clean_up.set(true);
     });
+}
+
+/// Returns whether the task or item that the caller executes should end early. Code that computes for long asks this now and then, and
+/// returns what it has.
+///
+/// | in | true after |
+/// |---|---|
+/// | a spawned closure | [`JoinHandle::cancel`], [`JoinSet::cancel_all`], the drop of the [`JoinSet`] |
+/// | a spawned future, while it is polled | the same |
+/// | the function of a [`Work`] | [`Work::disable`], [`Work::disable_sync`], [`Work::cancel_sync`]; the last one only while it waits |
+///
+/// ```
+/// # use nearq_core as nearq;
+/// let queue = nearq::Workqueue::builder("search").build()?;
+/// let (sender, receiver) = std::sync::mpsc::channel();
+/// let search = queue.spawn(move || {
+///     sender.send(()).unwrap();
+///     let mut steps = 0u64;
+///     while !nearq::is_cancelled() {
+///         steps += 1;
+///     }
+///     steps
+/// });
+/// receiver.recv()?;
+/// assert!(!search.cancel(), "it has begun, so it has a result");
+/// println!("{} steps", search.join()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Costs one load. False outside a worker, in what another worker runs for a [`join`] or [`Scope`], and in the child of a fork for what the
+/// parent runs; there, and to end many tasks at once, use a [`CancelToken`].
+pub fn is_cancelled() -> bool {
+    item::is_cancelled_here::<nearq_platform::Linux>()
+}
+
+/// As [`is_cancelled`], on the platform given by the type.
+#[doc(hidden)]
+pub fn is_cancelled_in<P: nearq_platform::Platform>() -> bool {
+    item::is_cancelled_here::<P>()
 }
 
 /// Runs `f`, which may block the thread for long: in a lock, a read, a remote call. If work waits, another worker runs in the caller's

@@ -11,6 +11,7 @@
 //! | 5 | `POLLED` | a waker is stored | the joiner sets it |
 //! | 6 | `CHANGING` | the joiner writes its waker; the thread that ends the task leaves it alone | the joiner sets and clears it |
 //! | 7 | `CANCELLED` | the result is, or will be, `JoinError::Cancelled` | the canceller sets it |
+//! | 16 | `ASKED` | a closure should end early; nothing but the closure itself reads it | the canceller that came too late sets it |
 //!
 //! * Closure and result share their place, the state. It belongs to the worker from `RUNNING` on, or to the thread that has taken back the
 //!   queueing of a closure (`Item::cancel`); to the handle after `DONE`. `DONE` is written with release and read with acquire.
@@ -42,10 +43,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
 use crate::base::outcome::{JoinError, Panic, contain};
+use crate::item::Name;
 use crate::item::owned::Pending;
 use crate::item::{
-    ASLEEP, CANCELLED, CHANGING, DONE, Executed, Item, ItemVtable, PENDING, POLLED, REFERENCE,
-    RUNNING, is_of_this_process,
+    ASKED, ASLEEP, CANCELLED, CHANGING, DONE, Executed, Item, ItemVtable, PENDING, POLLED,
+    REFERENCE, RUNNING, is_of_this_process,
 };
 use crate::task::join::{JoinHandle, Kind};
 
@@ -54,11 +56,21 @@ pub(crate) trait Owner<P: Platform>: Send + 'static {
     /// Whether it must be notified. If not, a task ends in one step.
     const NOTIFIED: bool;
 
+    /// Runs the closure, or a poll of the future.
+    #[inline(always)]
+    fn run<R>(&self, program: impl FnOnce() -> R) -> R {
+        program()
+    }
+
     /// A future is about to be polled.
     fn began(&self);
 
     /// Whether a future has been polled. May be out of date at once.
     fn has_begun(&self) -> bool;
+
+    /// The closure or future has ended, and its result will be available after this. Called once, by the thread that ends the task.
+    #[inline(always)]
+    fn ending(&self) {}
 
     /// The result is available.
     ///
@@ -154,7 +166,7 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
         free: Self::free,
         parts: None,
         refuse: Self::refuse,
-        name: core::any::type_name::<F>,
+        name: Name::OfType(core::any::type_name::<F>),
     };
     const KIND: Kind<T, P> = Kind { take: Self::take, cancel: Self::cancel, abandon: Self::cancel };
 
@@ -168,11 +180,12 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
             let TaskState::Program(closure) = core::mem::replace(state, TaskState::Taken) else {
                 unreachable!("a task runs once")
             };
-            let result = catch_unwind(AssertUnwindSafe(closure));
+            let result = catch_unwind(AssertUnwindSafe(|| this.owner.run(closure)));
             panicked = result.is_err();
             let result = result.map_err(|payload| JoinError::Panicked(Panic::new(payload)));
             *state = TaskState::Result(result);
         });
+        this.owner.ending();
         // SAFETY: RUNNING is ours, and header and owner are those of this very task.
         if unsafe { this.head.complete(item, &this.owner) } {
             // SAFETY: nobody else has it any more.
@@ -212,6 +225,7 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
             // Dropping what it captured may panic.
             contain(|| drop(closure));
         });
+        self.owner.ending();
         // Release: the result. Acquire: the waker.
         let before = self.head.item.state.fetch_or(DONE | bit, Ordering::AcqRel);
         self.head.notify(before);
@@ -232,8 +246,8 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
             return cancelled;
         }
         if !this.head.item.cancel() {
-            // Relaxed: nothing depends on it.
-            let word = state.load(Ordering::Relaxed);
+            // Relaxed: nothing depends on it, and the closure sees it at some time.
+            let word = state.fetch_or(ASKED, Ordering::Relaxed);
             return word & CANCELLED != 0 || word & (PENDING | RUNNING | DONE) == 0;
         }
         // SAFETY: as the caller says; the queueing was taken back.
@@ -316,16 +330,16 @@ pub(crate) unsafe fn born<P: Platform, T>(
     unsafe { (Pending::from_raw(Item::expose(item)), JoinHandle::new(item, kind)) }
 }
 
-/// Takes the closure out of a task that its queue has refused, and frees the task.
-pub(crate) fn take_back<P: Platform, F, T>(item: Pending<P>, handle: JoinHandle<T, P>) -> F
+/// Takes the closure out of a task that its queue has refused, and frees the task. The task was made by [`owned`] with these types.
+pub(crate) fn take_back<P: Platform, O, F, T>(item: Pending<P>, handle: JoinHandle<T, P>) -> F
 where
+    O: Owner<P>,
     F: FnOnce() -> T + Send,
     T: Send + 'static,
 {
-    debug_assert!(core::ptr::eq(item.table(), &Task::<P, Alone, F, T>::TABLE));
     // The handle's reference and the queueing are given up together, with the allocation.
     core::mem::forget(handle);
-    let task = item.into_raw().cast::<Task<P, Alone, F, T>>();
+    let task = item.into_raw().cast::<Task<P, O, F, T>>();
     // SAFETY: allocated as a box of this type by `new`; nothing but the queueing and the handle ever referred to it.
     unsafe { Box::from_raw(task.as_ptr()) }.into_program()
 }

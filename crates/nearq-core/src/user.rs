@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `workqueue`, `handle`, `settings`, `default` | queues: their owner, weak handles, how they are built, the system queues |
 //! | `task_builder` | one closure or future with settings of its own |
+//! | `bounded`, `places` | a limit on what is spawned and has not ended |
+//! | `cancel` | tokens by which tasks are asked to end early |
 //! | `unwind` | what may be used after a caught panic |
 //! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what becomes of them in the child of a fork |
 //! | `set`, `scope` | many tasks at once |
@@ -11,7 +13,9 @@
 //! | `view`, `snapshot`, `readers`, `info` | observation from outside: settings, what runs and waits, times and events, pools |
 
 pub(crate) mod at_home;
+pub(crate) mod bounded;
 pub(crate) mod builder;
+pub(crate) mod cancel;
 #[cfg(target_os = "linux")]
 pub(crate) mod default;
 pub(crate) mod fork;
@@ -21,6 +25,7 @@ pub(crate) mod handle;
 pub(crate) mod homes;
 pub(crate) mod info;
 pub(crate) mod node_homes;
+pub(crate) mod places;
 pub(crate) mod readers;
 pub(crate) mod scope;
 pub(crate) mod set;

@@ -42,6 +42,9 @@
 //! | an item on a CPU or in its pod | [`Workqueue::queue_on`]; for a closure or future, [`TaskBuilder::on_cpu`] | `queue_work_on` |
 //! | an item on a node | [`Workqueue::queue_on_node`] | `queue_work_node` |
 //! | work at [home](home::Home) | [`WorkqueueBuilder::home`], [`Work::set_home`], [`TaskBuilder::home`] | |
+//! | no more tasks than there are places (back-pressure) | [`Workqueue::bounded`] | |
+//! | a task or item with a name, for display | [`TaskBuilder::named`], [`Work::named`] | |
+//! | to ask running code to end early | [`JoinHandle::cancel`], then [`is_cancelled`] in the code; [`CancelToken`] | |
 //! | to keep an item from starting | [`Work::cancel`], [`Work::disable`], [`JoinHandle::cancel`] | `cancel_work`, `disable_work` |
 //! | blocking code inside an item | [`block_in_place`] | |
 //!
@@ -96,6 +99,7 @@
 //! | the same, without the rest of its delay | [`Work::flush_delayed`] | none |
 //! | an item to be neither queued nor running | [`Work::cancel_sync`], [`Work::disable_sync`] | [`Work::disable`], then [`Work::flushed`] |
 //! | closures that borrow | [`Workqueue::scope`], [`Workqueue::join`], [`Workqueue::install`] | none: call it inside `spawn`, and await that |
+//! | a place of a bound | [`Bounded::spawn`] | [`Bounded::reserve`] |
 //! | a frozen or ended runtime | [`Runtime::freeze`], [`Runtime::shutdown`] | none |
 //! | the items of a queue that is dropped | the drop of the last [`Workqueue`] | `drained` before the drop |
 //!
@@ -198,9 +202,10 @@ pub mod metrics {
 #[doc(hidden)]
 pub use nearq_core::team;
 pub use nearq_core::{
-    AffinityScope, Attributes, CpuSet, Error, Handle, JoinError, JoinHandle, JoinSet, Panic,
-    Runtime, RuntimeBuilder, Scope, ShutdownError, TaskBuilder, TrySpawnError, Work, Workqueue,
-    WorkqueueBuilder, block_in_place, join, set_description,
+    AffinityScope, Attributes, Bounded, BoundedWork, CancelToken, CpuSet, Error, Handle, JoinError,
+    JoinHandle, JoinSet, Panic, Permit, Runtime, RuntimeBuilder, Scope, ShutdownError, TaskBuilder,
+    TrySpawnError, Work, Workqueue, WorkqueueBuilder, block_in_place, is_cancelled, join,
+    set_description,
 };
 #[doc(inline)]
 pub use nearq_core::{future, home, inspect, system, trace};

@@ -84,6 +84,13 @@ pub enum Error {
         /// The workqueue's name.
         queue: String,
     },
+    /// Every place of a [`Bounded`](crate::Bounded) is taken.
+    Full {
+        /// The workqueue's name.
+        queue: String,
+        /// How many places there are.
+        places: usize,
+    },
     /// The item is [disabled](crate::Work::disable).
     Disabled,
     /// A limit of zero threads.
@@ -156,6 +163,10 @@ impl fmt::Display for Error {
                 "{attribute} cannot be set for an ordered queue, which runs one item at a time; its other settings can be set, or use a queue that is not ordered"
             ),
             Error::Deadlock(text) => f.write_str(text),
+            Error::Full { queue, places } => write!(
+                f,
+                "{queue}: every place of the bound is taken ({places}); wait for a task to end, or call `spawn`, which waits"
+            ),
             Error::Disabled => f.write_str(
                 "the work item is disabled and was not queued; enable it as many times as it was disabled",
             ),

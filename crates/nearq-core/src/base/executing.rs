@@ -4,6 +4,7 @@
 //! workers nor items: it has only the address of an item.
 
 use core::cell::Cell;
+use core::ptr::NonNull;
 
 use nearq_platform::Platform;
 
@@ -31,6 +32,11 @@ fn current<P: Platform, R>(f: impl FnOnce(&Executing) -> R) -> Option<R> {
 /// Whether the caller is a worker that executes the item at that address right now.
 pub(crate) fn executes<P: Platform>(item: *const ()) -> bool {
     current::<P, _>(|executing| core::ptr::eq(executing.item.get(), item)).unwrap_or(false)
+}
+
+/// The item that the caller's thread executes, if the caller is in the function of an item.
+pub(crate) fn item<P: Platform>() -> Option<NonNull<()>> {
+    current::<P, _>(|executing| NonNull::new(executing.item.get().cast_mut())).flatten()
 }
 
 /// Runs foreign code that is not the function of an item, and contains its panic. The item that the calling worker executed last may be

@@ -21,6 +21,7 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::item::Name;
 use crate::item::account::Account;
 use crate::item::guard::ItemGuard;
 use crate::item::item_ext::ItemExt;
@@ -43,7 +44,7 @@ impl<P: Platform> Proxy<P> {
         free: Self::free,
         parts: None,
         refuse: crate::item::never_refused,
-        name: || "proxy",
+        name: Name::Given("proxy"),
     };
 
     unsafe fn execute(_: NonNull<Item<P>>) -> Executed {

@@ -12,6 +12,7 @@ use nearq_platform::{
 
 use super::owned::{ItemRef, Pending, Running};
 use super::{Epoch, Finished, Item, ItemVtable, Started};
+use crate::item::Name;
 use crate::item::inbox::Inbox;
 use crate::item::list::List;
 use crate::item::proxy::{self, Arrived};
@@ -419,7 +420,7 @@ pub(crate) fn blank<P: Platform>() -> Item<P> {
             free: |_| unreachable!("never freed"),
             parts: None,
             refuse: crate::item::never_refused,
-            name: || "blank",
+            name: Name::Given("blank"),
         };
     }
     Item::new(&Never::<P>::TABLE)

@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
+use crate::item::Name;
 use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{Epoch, Executed, Finished, Item, ItemVtable};
 use crate::limit::node_active::NodeActive;
@@ -27,7 +28,7 @@ impl<P: Platform> ActivationItem<P> {
         free: Self::free,
         parts: None,
         refuse: crate::item::never_refused,
-        name: || "activation item",
+        name: Name::Given("activation item"),
     };
 
     pub(crate) fn new() -> Self {

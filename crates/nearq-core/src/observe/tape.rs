@@ -13,6 +13,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::ids::{PoolId, QueueId};
 use crate::base::pad::Padded;
+use crate::item::Name;
 
 /// Events that are kept, over all rings.
 const EVENTS: usize = 32 * 1024;
@@ -43,7 +44,7 @@ pub struct TraceEvent {
     pub queue: QueueId,
     /// The item's address: the same for all events of an item. A later item may have the same address.
     pub item: usize,
-    pub(crate) name: fn() -> &'static str,
+    pub(crate) name: Name,
     /// The CPU on which it happened.
     pub cpu: usize,
     /// The number of the thread in the system's own tools; `None` for a queueing.
@@ -57,7 +58,7 @@ pub struct TraceEvent {
 impl TraceEvent {
     /// Returns the name of the item's function.
     pub fn function(&self) -> &'static str {
-        (self.name)()
+        self.name.text()
     }
 }
 

@@ -58,6 +58,8 @@ pub(crate) struct Context<'a, P: Platform> {
     polls: Cell<bool>,
     /// The home of the item that it executes; null if it has none.
     pub(crate) home: Cell<*const Inside<P>>,
+    /// The bound to which the task belongs that it executes; null if there is none. To compare.
+    pub(crate) bound: Cell<*const ()>,
     /// The worker's deque while the current item forks; otherwise null.
     pub(crate) deque: Cell<*const Deque<P>>,
 }
@@ -78,6 +80,7 @@ impl<'a, P: Platform> Context<'a, P> {
             account: Cell::new(core::ptr::null()),
             polls: Cell::new(false),
             home: Cell::new(core::ptr::null()),
+            bound: Cell::new(core::ptr::null()),
             deque: Cell::new(core::ptr::null()),
         }
     }

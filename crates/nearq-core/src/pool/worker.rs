@@ -368,7 +368,7 @@ impl<P: Platform> Worker<P> {
         let table = self.running.load(Ordering::Relaxed);
         // SAFETY: tables are statics.
         let table: &'static ItemVtable<P> = unsafe { table.as_ref() }?;
-        Some((table.name)())
+        Some(table.name.text())
     }
 
     /// The name of its thread.

@@ -21,6 +21,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::Queue;
 use super::team::Team;
 use crate::base::outcome::contain;
+use crate::item::Name;
 use crate::item::owned::ItemRef;
 use crate::item::{Executed, Finished, Item, ItemVtable};
 use crate::limit::pool_workqueue::PoolWorkqueue;
@@ -68,7 +69,7 @@ impl<P: Platform> Thief<P> {
         free: Self::free,
         parts: None,
         refuse: crate::item::never_refused,
-        name: || "thief of fork-join jobs",
+        name: Name::Given("thief of fork-join jobs"),
     };
 
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {

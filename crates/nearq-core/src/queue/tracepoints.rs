@@ -32,8 +32,8 @@ macro_rules! trace {
             queue.id.0,
             queue.name.as_ptr(),
             queue.name.len(),
-            (table.name)().as_ptr(),
-            (table.name)().len(),
+            table.name.text().as_ptr(),
+            table.name.text().len(),
             pwq.pool.id.0,
             $cpu
         )
@@ -51,7 +51,7 @@ pub(crate) fn queued<P: Platform>(pwq: &PoolWorkqueue<P>, item: &Item<P>, cpu: u
         tracing::trace!(
             target: TARGET,
             queue = pwq.queue().name,
-            function = (item.table().name)(),
+            function = item.table().name.text(),
             pool = pwq.pool.id.0,
             cpu,
             "queued"
@@ -78,7 +78,7 @@ pub(crate) fn run<P: Platform, R>(
             target: TARGET,
             "item",
             queue = pwq.queue().name,
-            function = (table.name)(),
+            function = table.name.text(),
             pool = pwq.pool.id.0
         );
         entered = Some(span.entered());

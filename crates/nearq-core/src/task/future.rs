@@ -48,6 +48,7 @@ use std::sync::{Arc, Weak};
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
 use crate::base::outcome::{JoinError, Panic, contain};
+use crate::item::Name;
 use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{
     CANCELLED, DEFERRED, DONE, Epoch, Executed, Finished, Item, ItemVtable, PENDING,
@@ -116,7 +117,7 @@ where
         free: Self::free,
         parts: None,
         refuse: Self::refuse,
-        name: core::any::type_name::<F>,
+        name: Name::OfType(core::any::type_name::<F>),
     };
     const KIND: Kind<T, P> =
         Kind { take: Task::<P, O, F, T>::take, cancel: Self::cancel, abandon: Self::abandon };
@@ -176,7 +177,7 @@ where
             };
             // SAFETY: the future never leaves its place in the allocation before it is dropped.
             let future = unsafe { Pin::new_unchecked(future) };
-            let poll = || future.poll(&mut Context::from_waker(&waker));
+            let poll = || self.task.owner.run(|| future.poll(&mut Context::from_waker(&waker)));
             polling::<P, _>(|| catch_unwind(AssertUnwindSafe(poll)))
         });
         match polled {
@@ -197,6 +198,7 @@ where
     /// As for [`run`](Self::run).
     unsafe fn end(&self, item: NonNull<Item<P>>, result: Result<T, JoinError>) -> bool {
         let mut panicked = self.replace(TaskState::Result(result));
+        self.task.owner.ending();
         let state = &self.item().state;
         let mut heeded = false;
         let mut before = state.load(Ordering::Relaxed);
@@ -440,20 +442,20 @@ where
     unsafe { crate::task::born(item, &Spawned::<P, O, R, F, T>::KIND) }
 }
 
-/// Takes the future out of a task that its queue has refused, and frees the task.
-pub(crate) fn take_back<P, F, T>(item: Pending<P>, handle: JoinHandle<T, P>) -> F
+/// Takes the future out of a task that its queue has refused, and frees the task. The task was made by [`owned`] with these types.
+pub(crate) fn take_back<P, O, F, T>(item: Pending<P>, handle: JoinHandle<T, P>) -> F
 where
     P: Platform,
+    O: Owner<P>,
     F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
-    type Made<P, F, T> = Spawned<P, crate::task::Alone, Weak<Queue<P>>, F, T>;
-    debug_assert!(core::ptr::eq(item.table(), &Made::<P, F, T>::TABLE));
+    type Made<P, O, F, T> = Spawned<P, O, Weak<Queue<P>>, F, T>;
     // The handle's reference and the queueing are given up together, with the allocation.
     core::mem::forget(handle);
     // SAFETY: allocated as a box of this type by `owned`; no waker was made, and nothing but the queueing and the handle ever referred to
     // it.
-    let spawned = unsafe { Box::from_raw(item.into_raw().cast::<Made<P, F, T>>().as_ptr()) };
+    let spawned = unsafe { Box::from_raw(item.into_raw().cast::<Made<P, O, F, T>>().as_ptr()) };
     spawned.task.into_program()
 }
 

@@ -136,7 +136,8 @@ impl<T, P: Platform> JoinHandle<T, P> {
     /// Cancels what was spawned. If this returns true, `join` returns [`Cancelled`](JoinError::Cancelled); if false, it does not.
     ///
     /// * A **closure** that has not started is dropped at once, in the calling thread. It never runs, and stops counting under the queue's
-    ///   limit at once. A closure that has started goes on, and this returns false.
+    ///   limit at once. A closure that has started goes on, and this returns false; but from then on [`is_cancelled`](crate::is_cancelled) is
+    ///   true in the closure, which may end early.
     /// * A **future** that has not ended is dropped on a worker, never while it is polled: when the current poll returns, or at once if it
     ///   waits for a wake (in the calling thread, if its queue has been dropped). The result of that poll is ignored.
     ///

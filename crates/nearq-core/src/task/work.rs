@@ -9,6 +9,7 @@ use crate::base::outcome::contain;
 use crate::homes::Home;
 use crate::item::owned::ItemRef;
 use crate::item::{Executed, Item, ItemVtable, Parts};
+use crate::item::{Name, named};
 
 /// An item: a function that can be queued any number of times, without allocating.
 ///
@@ -81,7 +82,7 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
         free: Item::end_parts,
         parts: Some(Parts { empty: Self::empty, dealloc: Self::dealloc }),
         refuse: crate::item::never_refused,
-        name: core::any::type_name::<F>,
+        name: Name::OfType(core::any::type_name::<F>),
     };
 
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
@@ -118,14 +119,34 @@ impl Work<Linux> {
     pub fn new(function: impl FnMut(&Work) + Send + 'static) -> Self {
         Self::new_in(function)
     }
+
+    /// As [`new`](Self::new), with a name for display: for `nearq dump`, `top` and `trace`, and for everything else that otherwise shows
+    /// the name of the function's type, which for a closure says only where it was written.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// let work = nearq::Work::named("write back", |_| ());
+    /// assert!(format!("{work:?}").contains("write back"));
+    /// ```
+    ///
+    /// What is stored for a name is never freed. If the name is empty, the item is shown by its type.
+    pub fn named(name: &'static str, function: impl FnMut(&Work) + Send + 'static) -> Self {
+        Self::named_in(name, function)
+    }
 }
 
 impl<P: Platform> Work<P> {
     /// An item that runs `function`, on the platform given by the type.
     #[doc(hidden)]
-    pub fn new_in<F: FnMut(&Work<P>) + Send + 'static>(function: F) -> Self {
+    pub fn new_in(function: impl FnMut(&Work<P>) + Send + 'static) -> Self {
+        Self::named_in("", function)
+    }
+
+    /// As [`named`](Self::named), on the platform given by the type.
+    #[doc(hidden)]
+    pub fn named_in<F: FnMut(&Work<P>) + Send + 'static>(name: &'static str, function: F) -> Self {
         let work = Box::new(Function {
-            item: Item::new(&Function::<P, F>::TABLE),
+            item: Item::new(named::table(&Function::<P, F>::TABLE, name)),
             function: P::Cell::new(ManuallyDrop::new(function)),
         });
         // The whole allocation's pointer, so that the function behind the header may be reached through it.
@@ -272,7 +293,7 @@ impl<P: Platform> Drop for Work<P> {
 impl<P: Platform> core::fmt::Debug for Work<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Work")
-            .field("function", &(self.header().table().name)())
+            .field("function", &self.header().table().name.text())
             .field("pending", &self.is_pending())
             .field("running", &self.is_running())
             .finish()

@@ -117,7 +117,7 @@ fn fold<P: Platform>(
         let found = known.or_else(|| owner_of(queues, seen.account));
         let Some((queue, pwq)) = found else { continue };
         last = found;
-        let (pool, function) = (pool.unwrap_or(pwq.pool.id), (seen.table.name)());
+        let (pool, function) = (pool.unwrap_or(pwq.pool.id), seen.table.name.text());
         let waited = queue.observed.waited(seen.stamp, now);
         let rows = &mut into[first..];
         let same = rows

@@ -10,9 +10,11 @@ use crate::base::error::Error;
 use crate::homes::Home;
 use crate::item::owned::Pending;
 use crate::queue::SubmitKind;
-use crate::task;
 use crate::task::join::JoinHandle;
+use crate::task::{self, Alone};
+use crate::user::bounded::Bounded;
 use crate::user::handle::Handle;
+use crate::user::places::{HasPlace, Place, Places};
 use crate::user::workqueue::Workqueue;
 
 /// Where a new task goes.
@@ -23,7 +25,17 @@ enum Target<'queue, P: Platform> {
     Handle(&'queue Handle<P>),
 }
 
-/// Settings of one closure or future before it is spawned; returned by [`Workqueue::task`] and [`Handle::task`].
+/// Where it gets its place.
+enum Room<'queue, P: Platform> {
+    /// It needs none.
+    Unlimited,
+    /// When it is spawned.
+    Bound(&'queue Bounded<P>),
+    /// It has one, of these.
+    Place(&'queue Arc<Places<P>>, Place<P>),
+}
+
+/// Settings of one closure or future before it is spawned; returned by [`Workqueue::task`], [`Handle::task`] and [`Bounded::task`].
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -32,7 +44,7 @@ enum Target<'queue, P: Platform> {
 /// let queue = Workqueue::builder("tables").build()?;
 /// let home = Home::pick()?;
 /// assert_eq!(queue.task().home(&home).spawn(|| 2 + 3).join().unwrap(), 5);
-/// let on_cpu_0 = queue.task().on_cpu(0)?.spawn_future(async { 6 });
+/// let on_cpu_0 = queue.task().named("six").on_cpu(0)?.spawn_future(async { 6 });
 /// assert_eq!(on_cpu_0.join().unwrap(), 6);
 /// # Ok::<(), nearq::Error>(())
 /// ```
@@ -41,15 +53,50 @@ pub struct TaskBuilder<'queue, P: Platform = Linux> {
     target: Target<'queue, P>,
     home: Option<&'queue Home<P>>,
     cpu: Option<usize>,
+    name: &'static str,
+    room: Room<'queue, P>,
 }
 
 impl<'queue, P: Platform> TaskBuilder<'queue, P> {
     pub(crate) fn by_owner(queue: &'queue Workqueue<P>) -> Self {
-        TaskBuilder { target: Target::Owned(queue), home: None, cpu: None }
+        Self::new(Target::Owned(queue))
     }
 
     pub(crate) fn by_handle(queue: &'queue Handle<P>) -> Self {
-        TaskBuilder { target: Target::Handle(queue), home: None, cpu: None }
+        Self::new(Target::Handle(queue))
+    }
+
+    pub(crate) fn within(self, bound: &'queue Bounded<P>) -> Self {
+        TaskBuilder { room: Room::Bound(bound), ..self }
+    }
+
+    pub(crate) fn with_place(self, bound: &'queue Bounded<P>, place: Place<P>) -> Self {
+        TaskBuilder { room: Room::Place(bound.shared(), place), ..self }
+    }
+
+    /// What keeps the place of the task, if it needs one; waits for it.
+    fn wait_for_place(&mut self) -> Option<HasPlace<P>> {
+        match core::mem::replace(&mut self.room, Room::Unlimited) {
+            Room::Unlimited => None,
+            Room::Bound(bound) => {
+                let places = bound.shared();
+                Some(HasPlace::new(places, Places::take(places)))
+            }
+            Room::Place(places, place) => Some(HasPlace::new(places, place)),
+        }
+    }
+
+    /// As [`wait_for_place`](Self::wait_for_place), or the error if there is none.
+    fn try_place(&mut self) -> Result<Option<HasPlace<P>>, Error> {
+        if let Room::Bound(bound) = self.room {
+            let place = Places::try_take(bound.shared()).ok_or_else(|| bound.full())?;
+            self.room = Room::Place(bound.shared(), place);
+        }
+        Ok(self.wait_for_place())
+    }
+
+    fn new(target: Target<'queue, P>) -> Self {
+        TaskBuilder { target, home: None, cpu: None, name: "", room: Room::Unlimited }
     }
 
     fn queue(&self) -> &'queue Arc<crate::queue::Queue<P>> {
@@ -77,12 +124,20 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
         Ok(TaskBuilder { cpu: Some(cpu), ..self })
     }
 
+    /// Gives the task a name for display, as [`Work::named`](crate::Work::named) does for an item.
+    pub fn named(self, name: &'static str) -> Self {
+        TaskBuilder { name, ..self }
+    }
+
     /// Queues a closure as [`Workqueue::spawn`] does.
     pub fn spawn<T: Send + 'static>(
-        self,
+        mut self,
         closure: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T, P> {
-        let (item, handle) = task::new(closure);
+        let (item, handle) = match self.wait_for_place() {
+            None => task::new(closure),
+            Some(place) => task::owned(place, closure),
+        };
         self.send_or_refuse(item);
         handle
     }
@@ -92,23 +147,37 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
     /// # Errors
     /// As [`Workqueue::try_spawn`]; through a [`Handle`], also [`Error::Ended`].
     pub fn try_spawn<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
-        self,
+        mut self,
         closure: F,
     ) -> Result<JoinHandle<T, P>, TrySpawnError<F>> {
-        let (item, handle) = task::new(closure);
-        match self.send(item) {
-            Ok(()) => Ok(handle),
-            Err((item, error)) => Err(TrySpawnError { error, task: task::take_back(item, handle) }),
-        }
+        let place = match self.try_place() {
+            Ok(place) => place,
+            Err(error) => return Err(TrySpawnError { error, task: closure }),
+        };
+        let is_bounded = place.is_some();
+        let (item, handle) = match place {
+            None => task::new(closure),
+            Some(place) => task::owned(place, closure),
+        };
+        let Err((item, error)) = self.send(item) else { return Ok(handle) };
+        let task = if is_bounded {
+            task::take_back::<P, HasPlace<P>, F, T>(item, handle)
+        } else {
+            task::take_back::<P, Alone, F, T>(item, handle)
+        };
+        Err(TrySpawnError { error, task })
     }
 
     /// Queues a future as [`Workqueue::spawn_future`] does.
     pub fn spawn_future<T: Send + 'static>(
-        self,
+        mut self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T, P> {
         let route = Arc::downgrade(self.queue());
-        let (item, handle) = task::future::owned(task::Alone, route, future);
+        let (item, handle) = match self.wait_for_place() {
+            None => task::future::owned(Alone, route, future),
+            Some(place) => task::future::owned(place, route, future),
+        };
         self.send_or_refuse(item);
         handle
     }
@@ -118,21 +187,33 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
     /// # Errors
     /// As [`try_spawn`](Self::try_spawn).
     pub fn try_spawn_future<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
-        self,
+        mut self,
         future: F,
     ) -> Result<JoinHandle<T, P>, TrySpawnError<F>> {
+        let place = match self.try_place() {
+            Ok(place) => place,
+            Err(error) => return Err(TrySpawnError { error, task: future }),
+        };
+        let is_bounded = place.is_some();
         let route = Arc::downgrade(self.queue());
-        let (item, handle) = task::future::owned(task::Alone, route, future);
-        match self.send(item) {
-            Ok(()) => Ok(handle),
-            Err((item, error)) => {
-                let task = task::future::take_back::<P, _, _>(item, handle);
-                Err(TrySpawnError { error, task })
-            }
-        }
+        let (item, handle) = match place {
+            None => task::future::owned(Alone, route, future),
+            Some(place) => task::future::owned(place, route, future),
+        };
+        let Err((item, error)) = self.send(item) else { return Ok(handle) };
+        let task = if is_bounded {
+            task::future::take_back::<P, HasPlace<P>, F, T>(item, handle)
+        } else {
+            task::future::take_back::<P, Alone, F, T>(item, handle)
+        };
+        Err(TrySpawnError { error, task })
     }
 
-    fn send(self, item: Pending<P>) -> Result<(), (Pending<P>, Error)> {
+    fn send(self, mut item: Pending<P>) -> Result<(), (Pending<P>, Error)> {
+        if !self.name.is_empty() {
+            // SAFETY: made by `spawn` or a sibling, whose handle has not left this thread.
+            unsafe { item.rename(self.name) };
+        }
         if let Some(home) = self.home {
             item.attachment.give_home(home.clone());
         }
@@ -164,6 +245,7 @@ impl<P: Platform> fmt::Debug for TaskBuilder<'_, P> {
             .field("queue", &self.queue().name)
             .field("home", &self.home)
             .field("cpu", &self.cpu)
+            .field("name", &self.name)
             .finish()
     }
 }

@@ -14,7 +14,9 @@ use crate::task::join::JoinHandle;
 use crate::task::waiting::Flushed;
 use crate::task::work::Work;
 use crate::user::at_home::AtHome;
+use crate::user::bounded::{Bounded, BoundedWork, Permit, Reserve};
 use crate::user::builder::RuntimeBuilder;
+use crate::user::cancel::{CancelToken, Cancelled};
 use crate::user::handle::Handle;
 use crate::user::readers::{TimingGuard, Tracer};
 use crate::user::scope::Scope;
@@ -34,11 +36,15 @@ macro_rules! unwind_safe {
 }
 
 unwind_safe! {
-    AtHome Flushed Handle Home QueueView Registered Runtime RuntimeBuilder TimingGuard Tracer Work Workqueue WorkqueueBuilder
+    AtHome Bounded BoundedWork CancelToken Cancelled Flushed Handle Home QueueView Registered Runtime RuntimeBuilder TimingGuard Tracer Work Workqueue WorkqueueBuilder
 }
 
 impl<P: Platform> UnwindSafe for TaskBuilder<'_, P> {}
 impl<P: Platform> RefUnwindSafe for TaskBuilder<'_, P> {}
+impl<P: Platform> UnwindSafe for Permit<'_, P> {}
+impl<P: Platform> RefUnwindSafe for Permit<'_, P> {}
+impl<P: Platform> UnwindSafe for Reserve<'_, P> {}
+impl<P: Platform> RefUnwindSafe for Reserve<'_, P> {}
 impl<P: Platform> UnwindSafe for DrainedQueue<'_, P> {}
 impl<P: Platform> RefUnwindSafe for DrainedQueue<'_, P> {}
 impl<P: Platform> UnwindSafe for FlushedQueue<'_, P> {}

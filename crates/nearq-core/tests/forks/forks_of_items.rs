@@ -543,3 +543,46 @@ fn a_frozen_runtime_stays_frozen() {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn the_places_of_a_bound() {
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
+    let queue = runtime.workqueue_builder("bounded").build().unwrap();
+    let bounded = queue.bounded(1);
+    let (barrier, waits) = (Barrier::default(), bounded.clone());
+    let holder = {
+        let barrier = barrier.clone();
+        bounded.spawn(move || barrier.wait())
+    };
+    // The list of waiters has one more thread, and its lock may be held at any time.
+    let waiter = std::thread::spawn(move || waits.spawn(|| 5).join().unwrap());
+    let works = bounded.work(|| ());
+    for _ in 0..10 {
+        child(|| {
+            assert_eq!(bounded.in_use(), 0, "what has the place is the parent's");
+            assert_eq!(bounded.spawn(|| 6).join().unwrap(), 6);
+            assert!(works.queue());
+            queue.flush().unwrap();
+            eventually("the place is free", || bounded.in_use() == 0);
+            true
+        });
+    }
+    // A task that forks: its copy has no place to give back.
+    barrier.open();
+    holder.join().unwrap();
+    assert_eq!(waiter.join().unwrap(), 5);
+    bounded
+        .spawn({
+            let bounded = bounded.clone();
+            move || {
+                assert_eq!(bounded.in_use(), 1);
+                child(|| {
+                    drop(bounded.try_reserve().expect("the place is free"));
+                    bounded.in_use() == 0
+                });
+            }
+        })
+        .join()
+        .unwrap();
+    assert_eq!((bounded.in_use(), bounded.places()), (0, 1));
+}

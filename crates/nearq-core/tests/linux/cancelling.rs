@@ -1,13 +1,13 @@
 //! Cancelling, disabling and waiting for items, on this machine.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use nearq_core::{Error, Runtime, Work, Workqueue};
+use nearq_core::{CancelToken, Error, Runtime, Work, Workqueue};
 use nearq_platform::{Linux, Threads};
 
-use crate::common;
+use crate::common::{self, eventually};
 
 /// A separate runtime, and a queue on it.
 fn queue(max_active: usize) -> Workqueue {
@@ -456,4 +456,80 @@ fn cancelled_queueings_do_not_pile_up_behind_busy_workers() {
     assert!(cfg!(tsan) || more < 12, "{more} MiB");
     work.cancel();
     barrier.open();
+}
+
+#[test]
+fn a_closure_that_runs_can_ask_whether_it_was_cancelled() {
+    let runtime = Runtime::builder().build().expect("the machine is known");
+    let queue = runtime.workqueue_builder("asked").build().expect("the call succeeds");
+    let (sender, receiver) = mpsc::channel();
+    let until_asked = move || {
+        sender.send(nearq_core::is_cancelled()).unwrap();
+        eventually("it is asked", nearq_core::is_cancelled);
+        5
+    };
+    let task = queue.spawn(until_asked.clone());
+    assert_eq!(receiver.recv(), Ok(false));
+    assert!(!task.cancel(), "it has begun");
+    assert_eq!(task.join().unwrap(), 5, "so it has a result");
+    // A set that is dropped asks those that run.
+    let mut set = queue.join_set();
+    set.spawn(until_asked);
+    assert_eq!(receiver.recv(), Ok(false));
+    drop(set);
+    queue.flush().unwrap();
+    assert!(!nearq_core::is_cancelled(), "no item");
+    // The next item on the same worker was not asked.
+    assert!(!queue.spawn(nearq_core::is_cancelled).join().unwrap());
+}
+
+#[test]
+fn an_item_that_is_disabled_or_awaited_by_cancel_sync_should_end_early() {
+    let runtime = Runtime::builder().build().expect("the machine is known");
+    let queue = runtime.workqueue_builder("asked").build().expect("the call succeeds");
+    let (sender, receiver) = mpsc::channel();
+    let work = Work::new(move |_: &Work| {
+        sender.send(nearq_core::is_cancelled()).unwrap();
+        eventually("it is asked", nearq_core::is_cancelled);
+        sender.send(true).unwrap();
+    });
+    for _ in 0..2 {
+        assert!(queue.queue(&work));
+        assert_eq!(receiver.recv(), Ok(false));
+        assert!(!work.cancel_sync().unwrap());
+        assert_eq!(receiver.recv(), Ok(true));
+    }
+    assert!(queue.queue(&work));
+    assert_eq!(receiver.recv(), Ok(false));
+    assert!(!work.disable_sync().unwrap());
+    assert_eq!(receiver.recv(), Ok(true));
+}
+
+#[test]
+fn a_token_reaches_closures_and_futures_and_its_children() {
+    let runtime = Runtime::builder().build().expect("the machine is known");
+    let queue = runtime.workqueue_builder("tokens").build().expect("the call succeeds");
+    let service = CancelToken::new();
+    let (request, other) = (service.child(), service.child());
+    let deepest = request.child();
+    let wait = |token: &CancelToken| {
+        let token = token.clone();
+        queue.spawn(move || eventually("it is cancelled", || token.is_cancelled()))
+    };
+    let awaits = |token: &CancelToken| queue.spawn_future(token.cancelled());
+    let tasks = [wait(&request), wait(&deepest), awaits(&request), awaits(&deepest)];
+    let rest = [wait(&other), awaits(&other), awaits(&service)];
+    request.cancel();
+    for task in tasks {
+        task.join().unwrap();
+    }
+    assert!(!service.is_cancelled() && !other.is_cancelled());
+    assert!(rest.iter().all(|task| !task.is_finished()));
+    drop(other.cancelled());
+    service.cancel();
+    for task in rest {
+        task.join().unwrap();
+    }
+    let late = service.child();
+    assert!(late.is_cancelled(), "made after that");
 }

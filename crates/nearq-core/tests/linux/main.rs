@@ -8,6 +8,7 @@
 mod common;
 
 mod bad_input;
+mod bounded;
 mod cancelling;
 mod clones;
 mod delayed;

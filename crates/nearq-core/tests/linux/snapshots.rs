@@ -115,3 +115,22 @@ fn snapshots_under_load_lose_no_items() {
     queue.flush().unwrap();
     assert_eq!(queue.inactive(), 0);
 }
+
+#[test]
+fn items_are_shown_by_the_names_that_they_were_given() {
+    let runtime = Runtime::builder().build().expect("the machine is known");
+    let queue = runtime.workqueue_builder("named").ordered().build().expect("the call succeeds");
+    let (end, ended) = mpsc::channel::<()>();
+    let runs = queue.task().named("scan").spawn(move || assert!(ended.recv().is_err()));
+    let work = nearq_core::Work::named("write\nback", |_| ());
+    queue.queue(&work);
+    let waits = queue.task().named("poll").spawn_future(async {});
+    eventually("one runs", || !runtime.running().is_empty());
+    assert_eq!(runtime.running()[0].function, "scan");
+    let mut waiting: Vec<_> = runtime.waiting().items.iter().map(|row| row.function).collect();
+    waiting.sort_unstable();
+    assert_eq!(waiting, ["poll", "write back"]);
+    drop(end);
+    runs.join().unwrap();
+    waits.join().unwrap();
+}

@@ -9,6 +9,7 @@ use nearq_platform::LockPlatform;
 
 use crate::base::ids::QueueKind;
 use crate::home::Home;
+use crate::item::Name;
 use crate::item::tests::pending;
 use crate::item::{Executed, ItemVtable, Origin};
 use crate::layout::attributes::{Attributes, MachineConfig};
@@ -28,7 +29,7 @@ static TABLE: ItemVtable<Sim> = ItemVtable {
     free,
     parts: None,
     refuse: crate::item::never_refused,
-    name: || "moved",
+    name: Name::Given("moved"),
 };
 
 /// Items with these homes, as if queued on CPU 0.
