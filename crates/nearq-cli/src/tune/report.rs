@@ -82,11 +82,11 @@ impl Facts<'_> {
         table
     }
 
-    /// The conclusion from the table, in words.
+    /// The conclusion from the table, in words. What limits it comes first: the last line is the one that is acted upon.
     pub(super) fn conclusion(&self) -> String {
         let now = plain(&self.plan.configurations[0].name);
         let goal = self.settled.goal;
-        let mut text = match self.verdict {
+        let conclusion = match self.verdict {
             Verdict::Better(number, found) => {
                 let better = &self.plan.configurations[*number];
                 format!(
@@ -119,8 +119,9 @@ impl Facts<'_> {
             ),
         };
         if matches!(self.verdict, Verdict::TooFewItems(_)) {
-            return text;
+            return conclusion;
         }
+        let mut text = String::new();
         if let Some(idle) = self.rounds.idle_part().filter(|_| goal == Goal::Throughput) {
             text.push_str(&format!(
                 "The queue had little to do: {:.0} % of the CPU time was idle, and nothing waited. So its throughput depends on the \
@@ -135,7 +136,7 @@ impl Facts<'_> {
                 part * 100.0,
             ));
         }
-        text
+        text + &conclusion
     }
 
     /// The report as JSON, in the format of all experiments. `applied`: the better configuration stays set.
@@ -221,11 +222,63 @@ fn quoted(argument: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tune::plan::Configuration;
+    use std::time::Duration;
 
     #[test]
     fn arguments_are_quoted_for_a_shell() {
         let shown = ["crypt", "#7", "my queue", "it's"].map(quoted);
         assert_eq!(shown, ["crypt", "'#7'", "'my queue'", r"'it'\''s'"]);
+    }
+
+    #[test]
+    fn caveats_come_before_the_advice() {
+        let configuration = |name: &str| Configuration {
+            name: name.into(),
+            changes: [("affinity_scope".to_owned(), name.to_owned())].into(),
+            pods: vec!["0-1".into()],
+        };
+        let plan =
+            Plan { configurations: ["cache", "cpu"].map(configuration).into(), same: vec![] };
+        let settled = Settled {
+            goal: Goal::Throughput,
+            rounds: 5,
+            measured: Duration::from_secs(1),
+            settle: Duration::ZERO,
+            seed: 1,
+            argument: "crypt".into(),
+        };
+        let measured = |items_per_second: f64| Measurement {
+            items: 1000,
+            items_per_second,
+            busy: 0.2,
+            ..Measurement::default()
+        };
+        // The control varies, and the queue is idle most of the time.
+        let rounds =
+            [100.0, 140.0, 60.0, 120.0, 80.0].map(|now| vec![measured(now), measured(now * 4.0)]);
+        let rounds = Rounds(rounds.into());
+        let verdict = rounds.verdict(Goal::Throughput);
+        let facts = Facts {
+            pid: 7,
+            queue: "crypt",
+            settled: &settled,
+            plan: &plan,
+            rounds: &rounds,
+            verdict: &verdict,
+        };
+        let text = facts.conclusion();
+        let place =
+            |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is missing in {text}"));
+        let places = [
+            "had little to do",
+            "load itself varies",
+            "cpu is better than cache",
+            "To set it: nearq set",
+        ]
+        .map(place);
+        assert!(places.is_sorted(), "{text}");
+        assert!(text.ends_with("nearq set 7 crypt affinity_scope=cpu\n"), "{text}");
     }
 
     #[test]
