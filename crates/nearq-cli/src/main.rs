@@ -73,7 +73,7 @@ enum Command {
     Trace(trace::Options),
     /// Find the best scope for a queue by trying each on the running process
     Tune(tune::Options),
-    /// Print a process's metrics, for Prometheus
+    /// Print the metrics of processes, for Prometheus
     Metrics(metrics::Options),
     /// List all settings, with their names in the kernel, the environment and the API
     Knobs(knobs::Options),

@@ -52,18 +52,30 @@ until_so 30 answer || wrong "the programs do not answer"
 
 # ---- the recipe -------------------------------------------------------------------------------------------------------------
 
-# shellcheck disable=SC2317 # the recipe calls it
-pidof() {
-    echo "${pids[@]}"
-}
 recipe=$(sed -n '/^folder=/,/^```/p' "$page" | sed -e '/^```/d' -e "s|^folder=.*|folder=$here/exported|")
 [ -n "$recipe" ] || wrong "docs/metrics.md has no recipe"
 eval "$recipe"
-[ "$(ls "$here/exported")" = "$(printf 'nearq-%s.prom\n' "${pids[@]}" | sort)" ] || wrong "the folder has $(ls "$here/exported")"
+[ "$(ls "$here/exported")" = nearq.prom ] || wrong "the folder has $(ls "$here/exported")"
 for file in "$here"/exported/*.prom; do
     promtool check metrics <"$file" >"$here/promtool.log" 2>&1 || wrong "promtool check metrics"
 done
 nearq metrics "${pids[0]}" --time 1 | promtool check metrics >"$here/promtool.log" 2>&1 || wrong "promtool check metrics, with times"
+nearq metrics "${pids[@]}" --time 1 | promtool check metrics >"$here/promtool.log" 2>&1 || wrong "promtool check metrics, of two, with times"
+# The parser of Prometheus's own client, which refuses a metric that is described twice.
+if python3 -c 'import prometheus_client' 2>/dev/null || { install python3-prometheus-client && python3 -c 'import prometheus_client'; }; then
+    nearq metrics --all --time 1 --format openmetrics >"$here/all.txt" || wrong "nearq metrics --all"
+    python3 - "$here/all.txt" >"$here/processes.txt" 2>"$here/parser.log" <<'PYTHON' || wrong "the client's parser refuses the metrics of two processes"
+import sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
+families = list(read(open(sys.argv[1]).read()))
+names = [family.name for family in families]
+assert len(names) == len(set(names)), names
+print(*sorted({sample.labels["pid"] for family in families for sample in family.samples}))
+PYTHON
+    [ "$(cat "$here/processes.txt")" = "$(printf '%s\n' "${pids[@]}" | sort | paste -sd ' ')" ] || wrong "the processes are $(cat "$here/processes.txt")"
+else
+    skip "the metrics of several processes, read by Prometheus's client" "python3 does not have it" "apt-get install python3-prometheus-client"
+fi
 
 # ---- node exporter and Prometheus -------------------------------------------------------------------------------------------
 

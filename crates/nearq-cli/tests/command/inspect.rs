@@ -231,6 +231,40 @@ fn metrics_can_be_read_from_a_text_file() {
     }
 }
 
+#[test]
+fn metrics_of_all_processes_are_one_text_without_those_that_do_not_answer() {
+    let served = Served::start("metrics-all");
+    let without = |text: &[u8]| -> Vec<String> {
+        let text = String::from_utf8_lossy(text).into_owned();
+        let lines = text.lines().filter(|line| !line.contains("nearq_control_cpu_seconds"));
+        lines.map(String::from).collect()
+    };
+    let ask = |arguments: &[&str]| served.nearq().arg("metrics").args(arguments).output().unwrap();
+    let pid = std::process::id().to_string();
+    let one = ask(&[&pid]);
+    let all = ask(&["--all"]);
+    assert!(
+        one.status.success() && all.status.success() && all.stderr.is_empty(),
+        "{}",
+        errors(&all)
+    );
+    assert_eq!(without(&all.stdout), without(&one.stdout));
+    assert_eq!(
+        without(&ask(&[&pid, &pid]).stdout),
+        without(&one.stdout),
+        "one process, named twice"
+    );
+    // A process that is asked for by its number must answer; nothing is printed otherwise.
+    let two = ask(&[&pid, "1"]);
+    assert!(two.stdout.is_empty() && two.status.code() == Some(2), "{}", errors(&two));
+    assert!(
+        errors(&ask(&[])).contains("--help") && errors(&ask(&["--all", &pid])).contains("--all")
+    );
+    served.world().mutexes_only = true;
+    let none = ask(&["--all", "--format", "openmetrics"]);
+    assert_eq!((none.stdout.as_slice(), none.status.code()), (&b"# EOF\n"[..], Some(0)));
+}
+
 /// Serves this process in a folder: each call gets the answer that begins with the call's method.
 fn answer(folder: &Folder, answers: [(&'static str, String); 2]) {
     DirBuilder::new().mode(0o700).create(folder.path("nearq")).unwrap();
