@@ -161,11 +161,11 @@ fn left_out(pid: u32, why: &dyn fmt::Display) {
     print_message("nearq", format!("process {pid} is left out: {why}"));
 }
 
-/// The counts of a process, and the labels that all of them have.
-fn counts(
-    asked: &mut Asked,
-    timing: bool,
-) -> Result<(Statistics, Vec<(&'static str, String)>), Failure> {
+/// The labels that all counts of a process have.
+type Labels = Vec<(&'static str, String)>;
+
+/// The counts of a process, and their labels.
+fn counts(asked: &mut Asked, timing: bool) -> Result<(Statistics, Labels), Failure> {
     let process = asked.client.call(&GetProcess {}).map_err(attach::failure)?.process;
     let reply = asked.client.call(&GetStatistics { timing }).map_err(attach::failure)?;
     let labels = vec![("pid", asked.pid.to_string()), ("command", name(&process.command))];

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `arguments` | parsing of the command line: inputs, widths, weights |
 //! | `foreign` | options of xargs and parallel that are not supported, and what to do instead |
-//! | `audience` | output while jobs run: bar, job log, notices |
+//! | `source` | where jobs come from, which of them run, and where their outputs go |
+//! | `audience` | output while jobs run: bar, notices |
+//! | `joblog` | the job log, and what it says about an earlier run |
 //! | `account` | output afterwards: table, JSON |
 //! | `tree` | `--tree`: one command, and each program that it executes chooses its home |
 //!
@@ -14,29 +16,32 @@ mod account;
 mod arguments;
 mod audience;
 mod foreign;
+mod joblog;
+mod source;
 mod tree;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
-use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nearq_command::Patient;
 use nearq_command::screen::plain;
 use nearq_home::{Nodes, Weights};
 use nearq_platform::{Linux, Machine, Placement as _};
-use nearq_processes::jobs::{self, Each, Halt, Homes, Inputs, Order, Plan, Separator, Template};
+use nearq_processes::jobs::{self, Halt, Homes, Inputs, Order, Plan, Template, Timeout};
 use nearq_processes::tree::Choose as TreeChoose;
 
 use crate::output::{self, Failure};
-use arguments::{Home, Weight, Width, Words};
+use arguments::{Home, Retries, Weight, Width};
 use audience::RunDisplay;
 pub(crate) use foreign::refused;
+use source::Jobs;
 
 /// The exit status if the run itself failed, as in `timeout` and `env`. Lower ones are the number of failed jobs; higher ones mean that the
 /// command cannot be executed.
@@ -171,7 +176,7 @@ pub(crate) struct Options {
     replace: Option<()>,
 
     /// Run COMMAND once, with the terminal and without inputs; each program that it and its descendants execute chooses its own home
-    #[arg(long, conflicts_with_all = ["input", "null", "delimiter", "no_run_if_empty", "replace", "max_args", "shell", "tty", "keep_order", "ungroup", "joblog", "dry_run", "jobs", "halt"])]
+    #[arg(long, conflicts_with_all = ["input", "null", "delimiter", "no_run_if_empty", "replace", "max_args", "shell", "tty", "keep_order", "ungroup", "joblog", "dry_run", "jobs", "halt", "resume", "resume_failed", "retry_failed", "retries", "timeout", "delay", "tag", "tagstring", "results"])]
     tree: bool,
 
     /// With --tree: programs choose their home when they are executed (exec), also when they fork (fork), or only after 50 ms of CPU time
@@ -218,6 +223,42 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     joblog: Option<PathBuf>,
 
+    /// With --joblog: leave out the jobs whose number is in the job log, and continue the log
+    #[arg(long)]
+    resume: bool,
+
+    /// With --joblog: the same, but run jobs again that have not succeeded
+    #[arg(long)]
+    resume_failed: bool,
+
+    /// With --joblog, and without a command and inputs: run the jobs again that have not succeeded, by the commands in the job log
+    #[arg(long, conflicts_with_all = ["resume", "resume_failed", "input", "null", "delimiter", "replace", "max_args", "shell", "results"])]
+    retry_failed: bool,
+
+    /// Run a job that fails again, up to N times in all; 0 for as many times as it takes
+    #[arg(long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = arguments::retries, allow_negative_numbers = true)]
+    retries: Retries,
+
+    /// End a job that runs longer than this: seconds, or 10s, 5m, 2h, 1d; 200% for twice the median time of the jobs that succeeded
+    #[arg(long, value_name = "TIME", value_parser = arguments::timeout, allow_negative_numbers = true)]
+    timeout: Option<Timeout>,
+
+    /// The least time between the starts of two jobs: seconds, or 10s, 5m, 2h, 1d
+    #[arg(long, value_name = "TIME", default_value = "0", hide_default_value = true, value_parser = arguments::delay, allow_negative_numbers = true)]
+    delay: Duration,
+
+    /// Begin each line of a job's output with the job's inputs and a tab
+    #[arg(long)]
+    tag: bool,
+
+    /// Begin each line with this text and a tab; placeholders are replaced
+    #[arg(long, alias = "tag-string", value_name = "TEXT")]
+    tagstring: Option<OsString>,
+
+    /// Store each job's output in DIR/1/INPUT/stdout and stderr, and print nothing; placeholders in DIR are replaced
+    #[arg(long, alias = "res", value_name = "DIR")]
+    results: Option<OsString>,
+
     /// Write everything known about the jobs at the end; `-` writes it to standard output, and jobs then print to standard error
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
@@ -259,23 +300,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     if options.tree {
         return tree::run(&options.tree(&machine, homes)?);
     }
-    let words = Words::of(&options.command).map_err(Failure::input)?;
     let width = options.width(machine.limits.parallelism())?;
-    let count = words.inputs_of_each(options.max_args).map_err(Failure::input)?;
-    let template = Template::new(&words.command, count, options.shell).map_err(Failure::input)?;
-    if options.replace.is_some() && !Template::has_placeholder(&words.command) {
-        return Err(Failure::input(
-            "-I{}: there is no {} in the command; write {} where the input belongs, or leave out -I{}: then the input is appended",
-        ));
-    }
-    let each = Each { inputs: options.max_args, space: template.space() };
-    let inputs = options.inputs(words, each)?;
+    let jobs = options.jobs()?;
+    let tag = options.tag(jobs.count)?;
+    let results = options.results(&jobs)?;
+    let Jobs { template, inputs, earlier, .. } = jobs;
     if options.dry_run {
         return preview(&template, inputs, width, &homes);
     }
     let nodes = homes.nodes.clone();
     let to_error = options.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
-    let mut display = RunDisplay::new(options, &nodes)?;
+    let mut display = RunDisplay::new(options, &nodes, earlier)?;
     if options.verbose {
         display.print_line(&about(&homes, options.home));
     }
@@ -287,6 +322,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         order: options.order(),
         tty: options.tty,
         to_error,
+        tag,
+        results,
+        retries: options.retries.0,
+        timeout: options.timeout,
+        delay: options.delay,
         around: display.around(),
         homes,
     };
@@ -463,53 +503,6 @@ impl Options {
             json: self.json.clone(),
         })
     }
-
-    fn inputs(&self, words: Words, each: Each) -> Result<Inputs, Failure> {
-        let separator = match self.delimiter {
-            Some(byte) => Separator { byte, keeps_empty: true },
-            None if self.null => Separator::NULL,
-            None => Separator::LINE,
-        };
-        if !words.lists.is_empty() {
-            if let Some(input) = &self.input {
-                return Err(Failure::input(format!(
-                    "--input {} and `:::`: inputs can come from only one source; give one of the two",
-                    input.display()
-                )));
-            }
-            return Ok(words.inputs(each));
-        }
-        let path = match &self.input {
-            Some(path) if path.as_os_str() != "-" => path,
-            None if io::stdin().is_terminal() => {
-                return Err(Failure::input(
-                    "no inputs: give them after `:::`, in a file with --input FILE, or on standard input (--input - to type them)",
-                ));
-            }
-            Some(_) | None => return standard_input(separator, each),
-        };
-        let refused = |error: io::Error| {
-            Failure::input(format!(
-                "--input {}: cannot be read: {error}; give a file with an input on each line",
-                path.display()
-            ))
-        };
-        let file = File::open(path).map_err(refused)?;
-        if file.metadata().map_err(refused)?.is_dir() {
-            return Err(refused(io::ErrorKind::IsADirectory.into()));
-        }
-        Ok(Inputs::stream(file, separator, each))
-    }
-}
-
-fn standard_input(separator: Separator, each: Each) -> Result<Inputs, Failure> {
-    let file = io::stdin().as_fd().try_clone_to_owned();
-    let file = file.map_err(|error| {
-        Failure::input(format!(
-            "standard input is closed: {error}; give inputs after `:::` or with --input FILE"
-        ))
-    })?;
-    Ok(Inputs::stream(file.into(), separator, each))
 }
 
 /// The bytes of an argument.

@@ -62,7 +62,7 @@ done
 nearq metrics "${pids[0]}" --time 1 | promtool check metrics >"$here/promtool.log" 2>&1 || wrong "promtool check metrics, with times"
 nearq metrics "${pids[@]}" --time 1 | promtool check metrics >"$here/promtool.log" 2>&1 || wrong "promtool check metrics, of two, with times"
 # The parser of Prometheus's own client, which refuses a metric that is described twice.
-if python3 -c 'import prometheus_client' 2>/dev/null || { install python3-prometheus-client && python3 -c 'import prometheus_client'; }; then
+if python3 -c 'import prometheus_client' 2>/dev/null || { install python3-prometheus-client && python3 -c 'import prometheus_client' 2>/dev/null; }; then
     nearq metrics --all --time 1 --format openmetrics >"$here/all.txt" || wrong "nearq metrics --all"
     python3 - "$here/all.txt" >"$here/processes.txt" 2>"$here/parser.log" <<'PYTHON' || wrong "the client's parser refuses the metrics of two processes"
 import sys

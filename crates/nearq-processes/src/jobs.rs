@@ -12,12 +12,15 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `engine`, `engine/start` | the loop: starts, waits in one `poll`, handles ends |
+//! | `engine`, `engine/start`, `engine/ends` | the loop: starts, waits in one `poll`, handles ends |
 //! | `input`, `argument_space` | inputs, and how many fit in a command |
-//! | `template`, `shell`, `quote`, `find` | what is run: placeholders, lines for a shell, quoting, `PATH` |
+//! | `template`, `text`, `shell`, `quote`, `find` | what is run: placeholders, lines for a shell, quoting, `PATH` |
 //! | `placement`, `preview` | homes; what would run where |
 //! | `running`, `report`, `tree` | one job: its process group, what it used, what it left behind |
 //! | `output`, `output/writer` | outputs, kept together in bounded memory, and printed |
+//! | `results` | the files in which each job's output is stored |
+//! | `joblog` | what the job log of an earlier run says |
+//! | `timeout` | how long a job may run |
 //! | `halt` | failures, and what they end |
 //! | `signals`, `orphan_reaper` | nothing outlives the engine |
 
@@ -26,16 +29,20 @@ mod engine;
 mod find;
 mod halt;
 mod input;
+mod joblog;
 mod orphan_reaper;
 mod output;
 mod placement;
 mod preview;
 mod quote;
 mod report;
+mod results;
 mod running;
 mod shell;
 mod signals;
 mod template;
+mod text;
+mod timeout;
 mod tree;
 
 pub use argument_space::ArgumentSpace;
@@ -43,12 +50,16 @@ pub use engine::{Audience, Error, Plan, run};
 pub use find::{NoProgram, find};
 pub use halt::{End, Halt, exit_status};
 pub use input::{Each, Group, Inputs, Separator};
+pub use joblog::{Again, BadLog, Earlier, lock};
 pub use orphan_reaper::VARIABLE;
 pub use output::{Around, Order};
 pub use placement::Homes;
 pub use preview::preview;
 pub use quote::{quote, quoted};
 pub use report::{Counts, Outcome, Report, most};
+pub use results::Results;
 pub use template::{BadCommand, Template, foreign_placeholder};
+pub use text::Text;
+pub use timeout::Timeout;
 
 pub use crate::system::die_by;

@@ -49,7 +49,17 @@ fn end(report: &Report) -> String {
         End::Exit(status) => status.to_string(),
         End::Signal(signal) => signal_name(signal),
     };
-    if report.stopped { format!("{how} (stopped)") } else { how }
+    let mut remarks = Vec::new();
+    if report.stopped {
+        remarks.push("stopped".to_owned());
+    }
+    if report.timed_out {
+        remarks.push("timed out".to_owned());
+    }
+    if report.attempts > 1 {
+        remarks.push(format!("run {}", report.attempts));
+    }
+    if remarks.is_empty() { how } else { format!("{how} ({})", remarks.join(", ")) }
 }
 
 /// The name of a signal without its `SIG`.
@@ -103,8 +113,9 @@ fn counts(outcome: &Outcome) -> String {
     let all = outcome.ended + outcome.not_started;
     let succeeded = outcome.ended - outcome.failed - outcome.stopped;
     let more = if outcome.all_known { "" } else { " or more" };
+    let jobs = if all == 1 && more.is_empty() { "job" } else { "jobs" };
     format!(
-        "{all}{more} jobs: {succeeded} succeeded, {} failed, {} stopped, {}{more} not begun",
+        "{all}{more} {jobs}: {succeeded} succeeded, {} failed, {} stopped, {}{more} not begun",
         outcome.failed, outcome.stopped, outcome.not_started
     )
 }
@@ -196,6 +207,8 @@ struct Job {
     exit: Option<u8>,
     signal: Option<i32>,
     stopped: bool,
+    timed_out: bool,
+    attempts: u64,
     /// Seconds since 1970.
     started: f64,
     elapsed_s: f64,
@@ -257,6 +270,8 @@ fn job(report: &Report, nodes: &Nodes) -> Job {
         exit,
         signal,
         stopped: report.stopped,
+        timed_out: report.timed_out,
+        attempts: report.attempts,
         started: report.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
         elapsed_s: report.elapsed.as_secs_f64(),
         user_s: report.user.as_secs_f64(),

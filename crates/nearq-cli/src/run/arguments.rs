@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::str::FromStr;
+use std::time::Duration;
 
 use nearq_home::Weights;
-use nearq_processes::jobs::{Each, Inputs, foreign_placeholder};
+use nearq_processes::jobs::{Each, Inputs, Timeout, foreign_placeholder};
 
 use super::bytes;
 
@@ -115,6 +116,65 @@ impl FromStr for Width {
 fn number(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
+
+/// A time: seconds, or parts with a unit, as in `1m30s`.
+fn time(text: &str) -> Option<Duration> {
+    if let Some(seconds) = decimal(text) {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let mut all = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(['s', 'm', 'h', 'd'])?;
+        let unit = match rest.as_bytes()[end] {
+            b's' => 1.0,
+            b'm' => 60.0,
+            b'h' => 3600.0,
+            _ => 86400.0,
+        };
+        let part = Duration::try_from_secs_f64(decimal(&rest[..end])? * unit).ok()?;
+        all = all.checked_add(part)?;
+        rest = &rest[end + 1..];
+    }
+    (!text.is_empty()).then_some(all)
+}
+
+/// A number without a sign and without an exponent.
+fn decimal(text: &str) -> Option<f64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    is_plain.then(|| text.parse().ok())?
+}
+
+/// `--delay`.
+pub(crate) fn delay(text: &str) -> Result<Duration, String> {
+    time(text).ok_or_else(|| "give seconds, or a time such as 0.5s, 10s, 5m or 1m30s".into())
+}
+
+/// `--timeout`.
+pub(crate) fn timeout(text: &str) -> Result<Timeout, String> {
+    let timeout = match text.strip_suffix('%') {
+        Some(percent) => {
+            decimal(percent).filter(|it| *it > 0.0).map(|it| Timeout::OfMedian(it / 100.0))
+        }
+        None => time(text).filter(|time| !time.is_zero()).map(Timeout::After),
+    };
+    timeout.ok_or_else(|| {
+        "give seconds, or a time such as 10s, 5m or 1m30s, or a share of the median time of the jobs that succeeded, such as 200%; without \
+         --timeout there is no limit"
+            .into()
+    })
+}
+
+/// `--retries`; `None` stands for any number.
+pub(crate) fn retries(text: &str) -> Result<Retries, String> {
+    let most = number(text).and_then(|number| u64::try_from(number).ok());
+    let most = most.ok_or("give how many times a job runs at most, as in --retries 3, or 0 for as many times as it takes")?;
+    Ok(Retries((most > 0).then_some(most)))
+}
+
+/// How many times a job runs at most; `None` for as many times as it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retries(pub(crate) Option<u64>);
 
 /// `--delimiter`: one byte, or an escape sequence for it.
 pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
@@ -269,6 +329,35 @@ mod tests {
                 .iter()
                 .all(|text| width(text).is_err())
         );
+    }
+
+    #[test]
+    fn times_have_units_and_shares_a_percent_sign() {
+        let millis = |text: &str| delay(text).map(|time| time.as_millis()).ok();
+        let times = ["10", "1.5", ".5", "10s", "0.5m", "1m30s", "2h", "1d", "0"].map(millis);
+        let expected = [10_000, 1_500, 500, 10_000, 30_000, 90_000, 7_200_000, 86_400_000, 0];
+        assert_eq!(times, expected.map(Some));
+        for wrong in [
+            "",
+            "s",
+            ".",
+            "-1",
+            "+1",
+            "1e3",
+            "1x",
+            "1m2",
+            "100ms",
+            "inf",
+            "9e99",
+            "99999999999999999999d",
+        ] {
+            assert!(delay(wrong).is_err() && timeout(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(timeout("200%"), Ok(Timeout::OfMedian(2.0)));
+        assert_eq!(timeout("2m"), Ok(Timeout::After(Duration::from_mins(2))));
+        assert!(["0", "0%", "-5%", "%"].iter().all(|text| timeout(text).is_err()));
+        assert_eq!(["1", "0"].map(retries), [Ok(Retries(Some(1))), Ok(Retries(None))]);
+        assert!(retries("-1").is_err() && retries("x").is_err());
     }
 
     #[test]

@@ -1,20 +1,20 @@
-//! Output while jobs run: a bar on a terminal, the job log, notices. Also collects what is printed at the end.
+//! Output while jobs run: a bar on a terminal, notices. Also collects what is printed at the end.
 
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
-use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use nearq_command::screen::{is_steered, or_dash, plain};
+use nearq_command::screen::{is_steered, plain};
 use nearq_command::{Patient, file};
 use nearq_home::Nodes;
-use nearq_processes::jobs::{Around, Audience, Counts, End, Order, Outcome, Report, most};
+use nearq_processes::jobs::{Around, Audience, Counts, Order, Outcome, Report};
 use signal_hook::consts::SIGPIPE;
 
+use super::joblog::{EarlierLog, JobLog};
 use super::{OWN_FAILURE, Options, account, why_none};
 use crate::output::{self, Failure};
 
@@ -23,11 +23,6 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The least time between two updates of the remaining time while nothing else changes.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The columns of the job log, those of GNU parallel first. Everything from the `#` on is a comment for a shell, and `parallel
-/// --retry-failed` passes the rest of a line to a shell.
-const JOBLOG: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\t\
-                      #Home\tMost\tLast\tUser\tSystem\tMaxRssKiB\tMemoryKiB\tMigrations\tLetOut\tBroughtHome\n";
 
 /// Shows progress, and keeps what is printed at the end.
 pub(crate) struct RunDisplay {
@@ -48,7 +43,11 @@ pub(crate) struct RunDisplay {
 }
 
 impl RunDisplay {
-    pub(crate) fn new(options: &Options, nodes: &Nodes) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        options: &Options,
+        nodes: &Nodes,
+        earlier: Option<EarlierLog>,
+    ) -> Result<Self, Failure> {
         // There is no bar if jobs print directly: they would overwrite it.
         let bar = is_steered(&io::stderr()) && options.order() != Order::None;
         if options.joblog.as_deref().is_some_and(|path| path == "-") {
@@ -70,7 +69,11 @@ impl RunDisplay {
         if let Some(twice) = file::named_twice(&files) {
             return Err(Failure::input(twice));
         }
-        let joblog = options.joblog.as_deref().map(JobLog::open).transpose()?;
+        let joblog = match (options.joblog.as_deref(), earlier) {
+            (None, _) => None,
+            (Some(path), Some(earlier)) => Some(JobLog::after(path, earlier)),
+            (Some(path), None) => Some(JobLog::open(path)?),
+        };
         Ok(Self {
             nodes: nodes.clone(),
             bar: bar.then(ProgressBar::hidden),
@@ -126,7 +129,7 @@ impl RunDisplay {
         if let Some(text) = ended_early(outcome) {
             self.print_line(&text);
         }
-        if let Some(Err(error)) = self.joblog.as_mut().map(|joblog| joblog.add(b"")) {
+        if let Some(Err(error)) = self.joblog.as_mut().map(JobLog::begin) {
             self.lost.push(format!("--joblog: the file cannot be written: {error}"));
         }
         let mut reports = self.reports.take().unwrap_or_default();
@@ -183,17 +186,16 @@ impl Audience for RunDisplay {
     }
 
     fn ended(&mut self, report: &Report) {
-        if let Some(joblog) = &mut self.joblog {
-            let line = line(report, &self.nodes);
-            if let Err(error) = joblog.add(&line) {
-                self.joblog = None;
-                let text = format!(
-                    "--joblog: the file is not complete: {error}; jobs go on, but nothing is written to it from job {} on",
-                    report.number
-                );
-                self.print_line(&text);
-                self.lost.push(text);
-            }
+        if let Some(joblog) = &mut self.joblog
+            && let Err(error) = joblog.report(report, &self.nodes)
+        {
+            self.joblog = None;
+            let text = format!(
+                "--joblog: the file is not complete: {error}; jobs go on, but nothing is written to it from job {} on",
+                report.number
+            );
+            self.print_line(&text);
+            self.lost.push(text);
         }
         if let Some(reports) = &mut self.reports {
             let mut report = report.clone();
@@ -260,123 +262,14 @@ fn message(counts: &Counts, nodes: &Nodes) -> String {
     format!("{failed}{} running on nodes {}", running.join("+"), ids.join("+"))
 }
 
-/// The job log. The file's previous contents are replaced when the first job has ended.
-struct JobLog {
-    path: PathBuf,
-    file: Option<File>,
-}
-
-impl JobLog {
-    fn open(path: &Path) -> Result<Self, Failure> {
-        let begin = || {
-            // A pipe or a device has no previous contents that could be lost.
-            if file::is_ordinary(path)? { Ok(None) } else { begin_log(path).map(Some) }
-        };
-        let file =
-            begin().map_err(|error| Failure::input(file::refusal("--joblog", path, &error)))?;
-        Ok(Self { path: path.into(), file })
-    }
-
-    /// Adds a line. Starts the file first if that has not happened yet.
-    fn add(&mut self, line: &[u8]) -> io::Result<()> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(begin_log(&self.path)?),
-        };
-        file.write_all(line)
-    }
-}
-
-fn begin_log(path: &Path) -> io::Result<File> {
-    file::begin(path, JOBLOG.as_bytes())
-}
-
-/// A line of the job log.
-fn line(report: &Report, nodes: &Nodes) -> Vec<u8> {
-    let (status, signal) = match report.end {
-        End::Exit(status) => (i32::from(status), 0),
-        End::Signal(signal) => (0, signal),
-    };
-    let start = report.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let begin = format!(
-        "{}\t:\t{:.3}\t{:10.3}\t0\t{}\t{status}\t{signal}\t",
-        report.number,
-        start.as_secs_f64(),
-        report.elapsed.as_secs_f64(),
-        report.printed,
-    );
-    let mut line = begin.into_bytes();
-    // A job is always one line, as in GNU parallel.
-    line.extend(report.command.iter().map(|&byte| if byte == b'\n' { 0 } else { byte }));
-    let account = report.account.as_ref();
-    let id = |index: Option<usize>| account::id(index, nodes);
-    let memory = or_dash(account.map(|account| account::memory(account, nodes)));
-    let counts = account.map(|account| [account.migrations, account.let_out, account.brought_home]);
-    let [migrations, let_out, brought_home] = counts.unwrap_or_default();
-    let end = format!(
-        "\t#{}\t{}\t{}\t{:.3}\t{:.3}\t{}\t{memory}\t{migrations}\t{let_out}\t{brought_home}\n",
-        id(account.map(|account| account.home)),
-        id(account.and_then(most)),
-        id(account.and_then(|account| account.last)),
-        report.user.as_secs_f64(),
-        report.system.as_secs_f64(),
-        report.max_rss_kib,
-    );
-    line.extend_from_slice(end.as_bytes());
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nearq_processes::Account;
     use nearq_topology::CpuSet;
-    use std::time::SystemTime;
 
     fn nodes(count: usize) -> Nodes {
         let places: Vec<_> = (0..count).map(|node| (node, CpuSet::single(node))).collect();
         Nodes::pretended(&places, &vec![vec![10; count]; count])
-    }
-
-    fn report() -> Report {
-        Report {
-            number: 3,
-            process: 17,
-            command: b"echo 'a\nb'".to_vec(),
-            end: End::Signal(9),
-            stopped: false,
-            started: SystemTime::UNIX_EPOCH + Duration::from_millis(1500),
-            elapsed: Duration::from_millis(2250),
-            user: Duration::from_secs(1),
-            system: Duration::from_millis(20),
-            max_rss_kib: 4096,
-            printed: 7,
-            account: None,
-            left_alone: false,
-        }
-    }
-
-    #[test]
-    fn job_log_lines_have_the_columns_of_the_header() {
-        let mut report = report();
-        let text = |report: &Report| String::from_utf8(line(report, &nodes(2))).unwrap();
-        let alone = text(&report);
-        assert_eq!(
-            alone,
-            "3\t:\t1.500\t     2.250\t0\t7\t0\t9\techo 'a\0b'\t#-\t-\t-\t1.000\t0.020\t4096\t-\t0\t0\t0\n"
-        );
-        assert_eq!(alone.split('\t').count(), JOBLOG.split('\t').count());
-        report.account = Some(Account {
-            home: 1,
-            last: Some(0),
-            cpu_time: vec![Duration::ZERO, Duration::from_millis(5)],
-            resident: vec![4096, 8192],
-            migrations: 2,
-            let_out: 1,
-            brought_home: 1,
-            ..Account::default()
-        });
-        assert!(text(&report).ends_with("\t#1\t1\t0\t1.000\t0.020\t4096\t0:4,1:8\t2\t1\t1\n"));
     }
 
     #[test]

@@ -34,20 +34,11 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["--process-slot-var", "--slotreplace", "--seqreplace"],
         "write {%} for the job's slot and {#} for its number",
     ),
+    (&["--ctag", "--ctagstring"], "give --tag or --tagstring TEXT: nearq prints no colours"),
     (
-        &["--tag", "--tagstring", "--ctag", "--ctagstring"],
-        "let the job print its input first, as in `nearq run --shell 'echo {}; COMMAND {}'`: what it prints stays together",
+        &["--termseq"],
+        "leave it out: a job that is ended gets SIGTERM, and two seconds later SIGKILL",
     ),
-    (
-        &["--retries"],
-        "let the job try again, as in `nearq run --shell 'COMMAND {} || COMMAND {}'`, or find the failed jobs with --joblog",
-    ),
-    (
-        &["--resume", "--resume-failed", "--retry-failed"],
-        "write a job log with --joblog FILE; `parallel --retry-failed --joblog FILE` reads it",
-    ),
-    (&["--timeout"], "put it before the command, as in `nearq run timeout 10 COMMAND`"),
-    (&["--delay"], "let each job wait, as in `nearq run --shell 'sleep 1; COMMAND {}'`"),
     (&["--nice"], "put it before nearq, as in `nice -n 10 nearq run COMMAND`; jobs inherit it"),
     (
         &["--trim", "--trc"],
@@ -96,8 +87,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "leave it out: outputs are kept in memory, and not in files",
     ),
     (
-        &["--files", "--files0", "--results", "--res", "--outputasfiles"],
-        "let the shell write files, as in `nearq run --shell 'COMMAND {} > {#}.out'`; --json FILE and --joblog FILE hold the rest",
+        &["--files", "--files0", "--outputasfiles"],
+        "give --results DIR: it stores the outputs in files whose names follow from the inputs",
     ),
     (
         &[
@@ -214,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_foreign_option_is_recognized_with_its_value() {
-        assert!(instead_of("--retries=3").is_some() && instead_of("-L1").is_some());
-        assert!(instead_of("--retriesx").is_none());
+        assert!(instead_of("--trim=lr").is_some() && instead_of("-L1").is_some());
+        assert!(instead_of("--trimx").is_none());
         assert!(refusal("--jbs", Some("--jobs")).contains("did you mean --jobs?"));
     }
 }

@@ -10,6 +10,7 @@ mod invented;
 mod listed;
 mod served;
 
+mod beside_parallel;
 mod experiments;
 mod frozen;
 mod homes;
@@ -21,6 +22,7 @@ mod lost_output;
 mod namespaces;
 mod refusals;
 mod run;
+mod run_again;
 mod run_ends;
 mod run_habits;
 mod run_limits;

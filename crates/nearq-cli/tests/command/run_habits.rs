@@ -62,20 +62,19 @@ fn unsupported_options_suggest_an_alternative() {
         ("-s1000", "-n N"),
         ("-p", "--dry-run"),
         ("-E_", "sed"),
-        ("--tag", "--shell"),
-        ("--retries=3", "--joblog"),
-        ("--resume", "--joblog"),
-        ("--timeout=3", "timeout 10 COMMAND"),
+        ("--ctag", "--tag"),
+        ("--files", "--results"),
+        ("--termseq=TERM", "SIGTERM"),
+        ("--resume", "--joblog FILE"),
+        ("--results=x.csv", "--json FILE"),
         ("--colsep=,", "-n 2"),
         ("-C,", "-n 2"),
         ("--pipe", "split"),
         ("--eta", "bar"),
         ("--line-buffer", "--ungroup"),
-        ("--results=x", "--json FILE"),
         ("-Shost", "ssh"),
         ("--will-cite", "leave it out"),
         ("--nice=3", "nice -n"),
-        ("--delay=3", "sleep"),
         ("--trim=lr", "sed"),
         ("--show-limits", "getconf"),
         ("--plus", "--shell"),
@@ -100,7 +99,7 @@ fn unsupported_options_suggest_an_alternative() {
     assert!(line.contains("has no inputs"), "{line}");
     let line = refuses(&["run", "-I{}", "echo", ":::", "a"]);
     assert!(line.contains("there is no {}"), "{line}");
-    let output = nearq().args(["run", "--", "--tag", "echo", ":::", "a"]).output().unwrap();
+    let output = nearq().args(["run", "--", "--tags", "echo", ":::", "a"]).output().unwrap();
     assert_eq!(output.status.code(), Some(127));
     assert!(errors(&output).contains("before a `--`"), "{}", errors(&output));
     // That tip would be misleading for other commands too.

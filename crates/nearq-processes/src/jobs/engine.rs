@@ -8,9 +8,10 @@
 //! processes end with the engine, however it ends. Other processes that are left are found because the engine is the reaper of all of
 //! them (`tree`), or by the orphan reaper.
 
+mod ends;
 mod start;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
@@ -20,8 +21,6 @@ use std::time::{Duration, Instant, SystemTime};
 use libc::c_int;
 use nearq_platform::Spawner;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal as KernelSignal, kill_process};
 
 use super::find::{NoProgram, find};
 use super::halt::{Decision, Halt};
@@ -30,11 +29,13 @@ use super::orphan_reaper::OrphanReaper;
 use super::output::{self, Around, Broken, Order, Printer};
 use super::placement::{Homes, Placement};
 use super::report::{Counts, Outcome, Report};
-use super::running::{Running, wait_for_all_that_ended};
+use super::results::Results;
+use super::running::Running;
 use super::signals::{Signal, Signals, stop_self};
 use super::template::Template;
-use super::tree;
-use crate::system::{Child, adopt_orphans, next_child};
+use super::text::Text;
+use super::timeout::{TimeLimit, Timeout};
+use crate::system::adopt_orphans;
 use start::{Attempt, Limit, environment, named};
 
 /// How long jobs that are asked to end may take.
@@ -63,6 +64,16 @@ pub struct Plan {
     pub tty: bool,
     /// Whether jobs print only on standard error.
     pub to_error: bool,
+    /// What each line of a job's output begins with; not with [`Order::None`].
+    pub tag: Option<Text>,
+    /// Where each job's output is stored in place of being printed; not with [`Order::None`].
+    pub results: Option<Results>,
+    /// How many times a job runs at most until it succeeds; `None` for any number of times.
+    pub retries: Option<u64>,
+    /// How long a job may run.
+    pub timeout: Option<Timeout>,
+    /// The least time between two starts.
+    pub delay: Duration,
     /// What is done before and after printing.
     pub around: Around,
     /// The homes of jobs.
@@ -156,9 +167,17 @@ struct Engine<'a> {
     /// Slots below `highest_slot` in which nothing runs.
     free_slots: BTreeSet<usize>,
     highest_slot: usize,
-    number: u64,
-    /// A job that could not be started yet.
-    postponed: Option<(u64, Group)>,
+    tag: Option<Text>,
+    results: Option<Results>,
+    retries: Option<u64>,
+    time_limit: TimeLimit,
+    delay: Duration,
+    /// Before that, no job starts.
+    next_start: Option<Instant>,
+    /// Jobs that start before those of new inputs.
+    pending: VecDeque<Pending>,
+    /// Process groups of jobs that ran too long and have ended, and when what is left of them is killed.
+    late_groups: Vec<(u32, Instant)>,
     retry: Option<Retry>,
     limit_reported: bool,
     decision: Decision,
@@ -169,6 +188,14 @@ struct Engine<'a> {
     live_output_reported: bool,
     counts: Counts,
     begin: Instant,
+}
+
+/// A job that could not be started yet, or that runs again because it has failed.
+struct Pending {
+    number: u64,
+    inputs: Group,
+    /// Which time it runs, from 1.
+    attempt: u64,
 }
 
 /// When to retry a start that a limit has prevented.
@@ -229,8 +256,14 @@ impl<'a> Engine<'a> {
             running: BTreeMap::new(),
             free_slots: BTreeSet::new(),
             highest_slot: 0,
-            number: 0,
-            postponed: None,
+            tag: plan.tag,
+            results: plan.results,
+            retries: plan.retries,
+            time_limit: TimeLimit::new(plan.timeout),
+            delay: plan.delay,
+            next_start: None,
+            pending: VecDeque::new(),
+            late_groups: Vec::new(),
             retry: None,
             limit_reported: false,
             decision: Decision::new(plan.halt),
@@ -252,19 +285,26 @@ impl<'a> Engine<'a> {
 
     fn start_more(&mut self) {
         while self.may_start() && self.running.len() < self.width && !self.printer.is_behind() {
-            if self.retry.as_ref().is_some_and(|retry| Instant::now() < retry.at) {
+            let now = Instant::now();
+            if self.retry.as_ref().is_some_and(|retry| now < retry.at) {
                 break;
             }
-            let next = self.postponed.take().or_else(|| {
+            self.next_start = self.next_start.filter(|at| now < *at);
+            if self.next_start.is_some() {
+                break;
+            }
+            let next = self.pending.pop_front().or_else(|| {
                 let inputs = self.inputs.take()?;
-                self.number += 1;
-                Some((self.number, inputs))
+                Some(Pending { number: self.inputs.number(), inputs, attempt: 1 })
             });
-            let Some((number, inputs)) = next else { break };
-            match self.start(number, &inputs) {
-                Attempt::Runs => self.retry = None,
+            let Some(job) = next else { break };
+            match self.start(&job) {
+                Attempt::Runs => {
+                    self.retry = None;
+                    self.next_start = (!self.delay.is_zero()).then(|| now + self.delay);
+                }
                 Attempt::Limited(limit) => {
-                    self.postponed = Some((number, inputs));
+                    self.pending.push_front(job);
                     self.retry_later(&limit);
                     break;
                 }
@@ -301,8 +341,7 @@ impl<'a> Engine<'a> {
         // A signal is handled even while a reader is slow; everything else waits for the reader.
         let ends = self.stop.as_ref().is_some_and(|stop| stop.killed && stop.signal.is_some());
         let given_up = self.stop.as_ref().is_some_and(|stop| stop.given_up);
-        let nothing_to_come =
-            !self.may_start() || self.postponed.is_none() && self.inputs.is_over();
+        let nothing_to_come = !self.may_start() || self.pending.is_empty() && self.inputs.is_over();
         given_up
             || self.running.is_empty()
                 && nothing_to_come
@@ -339,6 +378,7 @@ impl<'a> Engine<'a> {
             self.errors.push(format!("the inputs could not be read to their end: {error}"));
         }
         self.placement.check();
+        self.end_late_jobs();
         if let Some(stop) = &mut self.stop
             && Instant::now() >= stop.next_at
         {
@@ -351,7 +391,10 @@ impl<'a> Engine<'a> {
     fn next_time(&self) -> Option<Instant> {
         let retry = self.retry.as_ref().filter(|_| self.may_start()).map(|retry| retry.at);
         let stop = self.stop.as_ref().map(|stop| stop.next_at);
-        retry.into_iter().chain(stop).chain(self.placement.next_check()).min()
+        // While all slots are taken, the end of a job comes first.
+        let start = self.next_start.filter(|_| self.running.len() < self.width && self.may_start());
+        let times = [retry, start, stop, self.placement.next_check(), self.next_timeout()];
+        times.into_iter().flatten().min()
     }
 
     fn take_signals(&mut self) {
@@ -390,145 +433,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    // ---- ends ------------------------------------------------------------------------------------------
-
-    fn take_ends(&mut self) {
-        while let Ok(Some((pid, child, usage))) = next_child() {
-            // The ends of orphans of jobs are received here as well, and the end of the orphan reaper if it is killed.
-            if let Some(reaper) = self.reaper.take_if(|reaper| reaper.is(pid)) {
-                reaper.ended();
-            }
-            if let Child::Stopped(signal) = child {
-                self.job_stopped(pid, signal);
-            } else if let Some(job) = self.running.remove(&pid) {
-                self.job_ended(job, child, &usage);
-            }
-        }
-    }
-
-    /// A job that uses the terminal is stopped by the kernel, because it is not in the foreground, and nothing would continue it.
-    fn job_stopped(&mut self, pid: u32, signal: c_int) {
-        let wants_terminal = [libc::SIGTTIN, libc::SIGTTOU].contains(&signal) && !self.tty;
-        let Some(job) = self.running.get_mut(&pid).filter(|_| wants_terminal) else { return };
-        let was_warned = std::mem::replace(&mut job.wants_terminal, true);
-        job.signal(if was_warned { libc::SIGKILL } else { libc::SIGTERM });
-        job.signal(libc::SIGCONT);
-        if !was_warned {
-            let number = job.number;
-            self.audience.notice(&format!(
-                "job {number} is ended: it was stopped because it tried to use the terminal, which jobs do not have; \
-                 with --tty they have it, one at a time"
-            ));
-        }
-    }
-
-    fn job_ended(&mut self, job: Running, end: Child, usage: &libc::rusage) {
-        self.free_slots.insert(job.slot);
-        self.retry = None;
-        self.ended += 1;
-        self.stopped += u64::from(job.stopped);
-        self.counts.running[job.home] -= 1;
-        let account = self.placement.ended(job.number);
-        let printed = self.printer.ended(job.number);
-        let report = job.report(end, usage, account, printed);
-        self.audience.ended(&report);
-        if self.decision.ended(report.end, report.stopped) {
-            self.end(None, libc::SIGTERM, false);
-        }
-    }
-
-    /// Begins to end the whole run; running jobs get `send`, unless they have it already. At the second request, they are killed.
-    fn end(&mut self, signal: Option<c_int>, send: c_int, is_sent: bool) {
-        if let Some(stop) = &mut self.stop {
-            // The request was repeated from outside.
-            if signal.is_some() {
-                stop.signal = stop.signal.or(signal);
-                self.kill();
-            }
-            return;
-        }
-        let next_at = Instant::now() + GRACE;
-        self.stop = Some(Stop { signal, next_at, killed: false, given_up: false });
-        for job in self.running.values_mut() {
-            job.stopped = true;
-            if !is_sent {
-                job.signal(send);
-            }
-            // A stopped process cannot react to the signal.
-            job.signal(libc::SIGCONT);
-        }
-    }
-
-    /// The output of jobs can no longer be written: as for any program, that ends the run.
-    fn end_without_output(&mut self) {
-        if self.stop.is_none()
-            && let Some(broken) = self.printer.broken()
-        {
-            let signal = (*broken == Broken::Reader).then_some(libc::SIGPIPE);
-            self.end(signal, libc::SIGTERM, false);
-        }
-    }
-
-    /// Kills jobs that still run. A job that does not end even then is abandoned: it hangs in the kernel, or has more rights than this
-    /// process.
-    fn kill(&mut self) {
-        self.running.values().for_each(|job| job.signal(libc::SIGKILL));
-        let Some(stop) = &mut self.stop else { return };
-        stop.next_at = Instant::now() + GRACE;
-        if std::mem::replace(&mut stop.killed, true) && !self.running.is_empty() {
-            stop.given_up = true;
-            let pids: Vec<String> = self.running.keys().map(u32::to_string).collect();
-            self.errors.push(format!(
-                "{} jobs do not end on SIGKILL and are left running: process {}",
-                pids.len(),
-                pids.join(", ")
-            ));
-        }
-    }
-
-    /// Ends processes that jobs have left behind.
-    fn end_what_is_left(&mut self) {
-        // End the orphan reaper first: it is a child as well.
-        self.reaper = None;
-        let begin = Instant::now();
-        let mut signalled = BTreeSet::new();
-        // Processes with more rights than this process.
-        let mut out_of_reach = BTreeSet::new();
-        loop {
-            if !wait_for_all_that_ended() {
-                return;
-            }
-            let mut left = tree::left_over();
-            left.retain(|pid| !out_of_reach.contains(pid));
-            if left.is_empty() || begin.elapsed() > GRACE * 2 {
-                // Wait for processes that ended during the search.
-                wait_for_all_that_ended();
-                return;
-            }
-            let signal =
-                if begin.elapsed() < GRACE { KernelSignal::TERM } else { KernelSignal::KILL };
-            for pid in left {
-                if signal == KernelSignal::KILL || signalled.insert(pid) {
-                    // The process is a descendant of this one, which alone waits for its descendants. So the number still belongs to that
-                    // process, or to one whose parent is just ending.
-                    let Some(process) = Pid::from_raw(pid.cast_signed()) else { continue };
-                    if kill_process(process, signal) == Err(Errno::PERM) {
-                        out_of_reach.insert(pid);
-                    }
-                    let _ = kill_process(process, KernelSignal::CONT);
-                }
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
     // ---- telling ---------------------------------------------------------------------------------------
 
     fn report_counts(&mut self) {
         let (ready, all_known) = self.inputs.left();
         self.counts.ended = self.ended;
         self.counts.failed = self.decision.failed();
-        self.counts.waiting = ready + u64::from(self.postponed.is_some());
+        self.counts.waiting = ready + self.pending.len() as u64;
         self.counts.all_known = all_known;
         self.audience.counts(&self.counts);
     }
@@ -542,7 +453,7 @@ impl<'a> Engine<'a> {
             failed: self.decision.failed(),
             ended: self.ended,
             stopped: self.stopped,
-            not_started: ready + u64::from(self.postponed.is_some()),
+            not_started: ready + self.pending.len() as u64,
             all_known,
             signal: self.stop.and_then(|stop| stop.signal),
             errors: self.errors,

@@ -4,7 +4,7 @@
 //! stream is readable. The stream is read ahead, up to [`READ_AHEAD_JOBS`] jobs or [`READ_AHEAD_BYTES`], so that the number of jobs is
 //! known early. Combinations of lists are made one at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -66,6 +66,12 @@ pub struct Inputs {
     ready_bytes: usize,
     combinations: Option<Combinations>,
     stream: Option<Stream>,
+    /// The number of the job that was taken or left out last.
+    number: u64,
+    /// The numbers of jobs that are left out, those that are to come.
+    left_out: BTreeSet<u64>,
+    /// The numbers of the jobs in `ready`, if they are not the next ones.
+    numbers: Option<VecDeque<u64>>,
 }
 
 /// One job for each combination of lists.
@@ -123,6 +129,13 @@ impl Inputs {
         Self::of(ready, None)
     }
 
+    /// Jobs of one input each that have numbers of their own, in ascending order.
+    pub fn numbered(jobs: Vec<(u64, Vec<u8>)>) -> Self {
+        let (numbers, ready): (_, VecDeque<_>) =
+            jobs.into_iter().map(|(number, input)| (number, vec![input])).unzip();
+        Self { numbers: Some(numbers), ..Self::of(ready, None) }
+    }
+
     /// Jobs of inputs that end with `separator`. The last input may lack the separator, and the last job may have fewer inputs.
     pub fn stream(file: File, separator: Separator, each: Each) -> Self {
         let (begun, group) = (Vec::new(), Group::new());
@@ -134,28 +147,74 @@ impl Inputs {
 
     fn of(ready: VecDeque<Group>, stream: Option<Stream>) -> Self {
         let ready_bytes = ready.iter().map(|group| memory(group)).sum();
-        Self { ready, ready_bytes, combinations: None, stream }
+        let (number, left_out) = (0, BTreeSet::new());
+        Self { ready, ready_bytes, combinations: None, stream, number, left_out, numbers: None }
+    }
+
+    /// The same jobs with the same numbers, but without those of these numbers.
+    ///
+    /// ```
+    /// use nearq_processes::jobs::{Each, Inputs};
+    ///
+    /// let list = vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()];
+    /// let mut inputs = Inputs::list(list, Each::of(1)).without([2].into());
+    /// assert_eq!((inputs.take(), inputs.number()), (Some(vec![b"a".to_vec()]), 1));
+    /// assert_eq!((inputs.take(), inputs.number()), (Some(vec![b"c".to_vec()]), 3));
+    /// ```
+    #[must_use]
+    pub fn without(mut self, numbers: BTreeSet<u64>) -> Self {
+        self.left_out = numbers;
+        self.forget_what_never_comes();
+        self
     }
 
     /// The next job's inputs, if they have been read.
     pub fn take(&mut self) -> Option<Group> {
-        if let Some(combinations) = &mut self.combinations {
-            return combinations.take();
+        loop {
+            let group = match &mut self.combinations {
+                Some(combinations) => combinations.take()?,
+                None => {
+                    let group = self.ready.pop_front()?;
+                    self.ready_bytes -= memory(&group);
+                    group
+                }
+            };
+            self.number = match &mut self.numbers {
+                Some(numbers) => numbers.pop_front()?,
+                None => self.number + 1,
+            };
+            if !self.left_out.remove(&self.number) {
+                return Some(group);
+            }
         }
-        let group = self.ready.pop_front()?;
-        self.ready_bytes -= memory(&group);
-        Some(group)
+    }
+
+    /// The number of the job that was taken last, from 1.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// How many jobs are left as far as is known, and whether that number is final.
     pub fn left(&self) -> (u64, bool) {
-        let combinations = self.combinations.as_ref().map_or(0, |all| all.all - all.next);
-        (self.ready.len() as u64 + combinations, self.stream.is_none())
+        (self.known().saturating_sub(self.left_out.len() as u64), self.stream.is_none())
     }
 
-    /// Whether no job is left and none can come any more.
+    /// How many jobs are known that were not taken, those that are left out among them.
+    fn known(&self) -> u64 {
+        let combinations = self.combinations.as_ref().map_or(0, |all| all.all - all.next);
+        self.ready.len() as u64 + combinations
+    }
+
+    /// Whether no job is left and none can come any more. After a [`take`](Self::take) that returned nothing, the answer is exact.
     pub fn is_over(&self) -> bool {
-        self.left() == (0, true)
+        self.known() == 0 && self.stream.is_none()
+    }
+
+    /// Forgets the numbers beyond the last job, once that one is known, so that the number of jobs that are left is exact.
+    fn forget_what_never_comes(&mut self) {
+        if self.stream.is_none() {
+            self.left_out.split_off(&(self.number + self.known()).saturating_add(1));
+        }
     }
 
     /// The descriptor to poll, if there may be more input and there is space for it.
@@ -184,6 +243,7 @@ impl Inputs {
             self.ready.iter().skip(before).map(|group| memory(group)).sum::<usize>();
         if !matches!(result, Ok(true)) {
             self.stream = None;
+            self.forget_what_never_comes();
         }
         result.map(drop)
     }
@@ -380,6 +440,31 @@ mod tests {
         assert!(bytes == 0 && error.unwrap().contains("longer than"), "a line without an end");
         let (bytes, error) = read_ahead(&long, Each::of(usize::MAX));
         assert!(bytes == 0 && error.unwrap().contains("--max-args"), "a job without an end");
+    }
+
+    #[test]
+    fn jobs_that_are_left_out_keep_their_numbers_and_are_not_counted() {
+        let list = |count: u8| (0..count).map(|n| vec![b'a' + n]).collect::<Vec<_>>();
+        let rest = |mut inputs: Inputs| {
+            let left = inputs.left();
+            let numbers: Vec<u64> =
+                std::iter::from_fn(|| inputs.take().map(|_| inputs.number())).collect();
+            assert!(inputs.is_over());
+            (left.0, numbers)
+        };
+        let out: BTreeSet<u64> = [1, 3, 4, 99].into();
+        assert_eq!(rest(Inputs::list(list(5), ONE).without(out.clone())), (2, vec![2, 5]));
+        let combined = Inputs::combinations(vec![list(2), list(2)]).without(out.clone());
+        assert_eq!(rest(combined), (1, vec![2]));
+        let (reader, mut writer) = io::pipe().unwrap();
+        let stream = Inputs::stream(OwnedFd::from(reader).into(), Separator::LINE, ONE);
+        let mut stream = stream.without(out);
+        writer.write_all(b"a\nb\nc\nd\ne\n").unwrap();
+        drop(writer);
+        while !stream.left().1 {
+            stream.fill().unwrap();
+        }
+        assert_eq!(rest(stream), (2, vec![2, 5]));
     }
 
     #[test]

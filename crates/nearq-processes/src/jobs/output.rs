@@ -8,8 +8,10 @@
 
 mod writer;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, PipeReader, PipeWriter};
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -57,6 +59,12 @@ pub(crate) fn limit() -> u64 {
 /// The output of a job that is not handed over yet: standard output and standard error.
 #[derive(Debug)]
 struct HeldOutput {
+    /// What each line begins with.
+    tag: Option<Vec<u8>>,
+    /// Whether the last byte of the stream has ended a line.
+    at_begin: [bool; 2],
+    /// Where the output is stored in place of being printed.
+    files: Option<[File; 2]>,
     pipes: [Option<PipeReader>; 2],
     text: [Vec<u8>; 2],
     /// The length of all of the job's standard output.
@@ -68,6 +76,24 @@ impl HeldOutput {
     fn len(&self) -> u64 {
         self.text.iter().map(|text| text.len() as u64).sum()
     }
+
+    /// What is printed of a part of the output: it with the tag, or nothing if it is stored in files.
+    fn accept<'b>(&mut self, stream: usize, bytes: &'b [u8]) -> io::Result<Cow<'b, [u8]>> {
+        if let Some(files) = &mut self.files {
+            return files[stream].write_all(bytes).map(|()| Cow::Borrowed(&[][..]));
+        }
+        let Some(tag) = &self.tag else { return Ok(bytes.into()) };
+        let mut text = Vec::with_capacity(bytes.len() + tag.len() + 1);
+        for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+            if self.at_begin[stream] {
+                text.extend_from_slice(tag);
+                text.push(b'\t');
+            }
+            text.extend_from_slice(line);
+            self.at_begin[stream] = line.ends_with(b"\n");
+        }
+        Ok(text.into())
+    }
 }
 
 /// Keeps output and prints it.
@@ -77,8 +103,9 @@ pub(crate) struct Printer {
     jobs: BTreeMap<u64, HeldOutput>,
     /// The bytes of all kept outputs.
     kept: u64,
-    /// The next job to be printed, if outputs are in the order of inputs.
-    next: u64,
+    /// The jobs that have begun and are not printed, if outputs are in the order of inputs, and the number of the last of them.
+    begun: VecDeque<u64>,
+    newest: u64,
     /// The jobs that have ended, if outputs are in the order of ends.
     ended: VecDeque<u64>,
     /// The job that is printed while it runs.
@@ -86,6 +113,8 @@ pub(crate) struct Printer {
     /// All pipes.
     pipes: Option<OwnedFd>,
     writer: Writer,
+    /// Why outputs cannot be stored.
+    not_stored: Option<Broken>,
     buffer: Vec<u8>,
 }
 
@@ -106,17 +135,25 @@ impl Printer {
             limit,
             jobs: BTreeMap::new(),
             kept: 0,
-            next: 1,
+            begun: VecDeque::new(),
+            newest: 0,
             ended: VecDeque::new(),
             live: None,
             pipes,
             writer: Writer::new(around, to_error)?,
+            not_stored: None,
             buffer: vec![0; CHUNK],
         })
     }
 
-    /// Pipes for a job's standard output and standard error; none if it has the caller's.
-    pub(crate) fn open(&mut self, number: u64) -> io::Result<Option<[PipeWriter; 2]>> {
+    /// Pipes for a job's standard output and standard error; none if it has the caller's. Each line is printed after the tag; with files,
+    /// the output is stored there instead.
+    pub(crate) fn open(
+        &mut self,
+        number: u64,
+        tag: Option<Vec<u8>>,
+        files: Option<[File; 2]>,
+    ) -> io::Result<Option<[PipeWriter; 2]>> {
         let Some(all) = &self.pipes else { return Ok(None) };
         let pipe = |stream: u64| {
             let (reader, writer) = io::pipe()?;
@@ -127,14 +164,32 @@ impl Printer {
         };
         let ((output, to_output), (error, to_error)) = (pipe(0)?, pipe(1)?);
         let pipes = [Some(output), Some(error)];
-        let kept = HeldOutput { pipes, text: [Vec::new(), Vec::new()], printed: 0, ended: false };
+        let text = [Vec::new(), Vec::new()];
+        let at_begin = [true; 2];
+        let kept = HeldOutput { tag, at_begin, files, pipes, text, printed: 0, ended: false };
         self.jobs.insert(number, kept);
+        // A job that is tried again has its place already.
+        if self.order == Order::Input && number > self.newest {
+            self.newest = number;
+            self.begun.push_back(number);
+        }
         Ok(Some([to_output, to_error]))
     }
 
-    /// The job of that number did not start, and will be tried again.
-    pub(crate) fn postpone(&mut self, number: u64) {
-        self.jobs.remove(&number);
+    /// The job of that number did not start or has failed, and will be tried again: what it has printed is not printed here. What was
+    /// printed while it ran stays.
+    pub(crate) fn discard(&mut self, number: u64) {
+        if let Some(kept) = self.jobs.remove(&number) {
+            self.kept -= kept.len();
+        }
+        // Another job may be printed meanwhile.
+        self.live = self.live.filter(|live| *live != number);
+    }
+
+    /// The job of that number is not tried again after all, so none waits for its output.
+    pub(crate) fn forget(&mut self, number: u64) {
+        self.begun.retain(|begun| *begun != number);
+        self.flush();
     }
 
     /// The job of that number has ended. Returns how much it has printed on standard output.
@@ -178,23 +233,29 @@ impl Printer {
         if stream == 0 {
             kept.printed += read as u64;
         }
+        let text = match kept.accept(stream, &self.buffer[..read]) {
+            Ok(text) if text.is_empty() => return,
+            Ok(text) => text,
+            Err(error) => {
+                let text =
+                    format!("--results: the output of job {number} cannot be stored: {error}");
+                self.not_stored.get_or_insert(Broken::Failed(text));
+                return;
+            }
+        };
         if self.live == Some(number) {
-            self.writer.send(stream, self.buffer[..read].to_vec());
+            self.writer.send(stream, text.into_owned());
         } else {
-            kept.text[stream].extend_from_slice(&self.buffer[..read]);
-            self.kept += read as u64;
+            self.kept += text.len() as u64;
+            kept.text[stream].extend_from_slice(&text);
         }
     }
 
     /// Hands over the outputs that are complete and whose turn it is.
     fn flush(&mut self) {
         loop {
-            let first = if self.order == Order::Input {
-                Some(self.next)
-            } else {
-                self.ended.front().copied()
-            };
-            let Some(first) = first else { return };
+            let turns = if self.order == Order::Input { &self.begun } else { &self.ended };
+            let Some(&first) = turns.front() else { return };
             let is_next = self.live.is_none_or(|live| live == first);
             if !is_next || !self.jobs.get(&first).is_some_and(|kept| kept.ended) {
                 return;
@@ -203,7 +264,7 @@ impl Printer {
             self.jobs.remove(&first);
             self.live = None;
             self.ended.pop_front();
-            self.next += 1;
+            self.begun.pop_front();
         }
     }
 
@@ -233,7 +294,8 @@ impl Printer {
             return None;
         }
         let longest = || Some(*self.jobs.iter().max_by_key(|(_, kept)| kept.len())?.0);
-        let live = if self.order == Order::Input { Some(self.next) } else { longest() }?;
+        let live =
+            if self.order == Order::Input { self.begun.front().copied() } else { longest() }?;
         self.live = Some(live);
         self.hand_over(live);
         Some(live)
@@ -297,8 +359,8 @@ impl Printer {
         self.writer.waiting() == 0
     }
 
-    /// Why nothing more can be printed; `None` if printing is possible.
+    /// Why nothing more can be printed or stored; `None` if that is possible.
     pub(crate) fn broken(&self) -> Option<&Broken> {
-        self.writer.broken()
+        self.not_stored.as_ref().or_else(|| self.writer.broken())
     }
 }

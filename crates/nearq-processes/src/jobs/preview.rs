@@ -29,7 +29,7 @@ pub fn preview(
     let mut loads = vec![Load::default(); homes.nodes.len()];
     // The homes of the jobs that would be running, as a ring.
     let mut running: Vec<usize> = Vec::new();
-    let mut number = 0;
+    let mut begun = 0;
     loop {
         let Some(job) = inputs.take() else {
             if inputs.is_over() {
@@ -42,7 +42,7 @@ pub fn preview(
             inputs.fill()?;
             continue;
         };
-        let slot = number % width;
+        let slot = begun % width;
         if let Some(before) = running.get(slot) {
             loads[*before].homes -= 1000;
         }
@@ -53,8 +53,8 @@ pub fn preview(
         } else {
             running.push(home);
         }
-        number += 1;
-        if each(home, template.show(&job, number as u64, slot + 1)).is_break() {
+        begun += 1;
+        if each(home, template.show(&job, inputs.number(), slot + 1)).is_break() {
             return Ok(());
         }
     }

@@ -18,6 +18,10 @@ pub struct Report {
     pub end: End,
     /// Whether it was ended because the whole run was ended: such a job has not failed.
     pub stopped: bool,
+    /// Whether it was ended because it ran too long: such a job has failed.
+    pub timed_out: bool,
+    /// How many times it ran, this time included.
+    pub attempts: u64,
     /// When it started.
     pub started: SystemTime,
     /// How long it took.
@@ -35,6 +39,13 @@ pub struct Report {
     pub account: Option<Account>,
     /// Whether it chose its CPUs itself, and was left alone from then on.
     pub left_alone: bool,
+}
+
+impl Report {
+    /// Whether the job succeeded.
+    pub fn has_succeeded(&self) -> bool {
+        self.end.is_success() && !self.timed_out
+    }
 }
 
 /// The node on which a job used the most CPU time, by index.

@@ -6,6 +6,7 @@ use libc::{c_int, rusage, timeval};
 use rustix::process::{Pid, kill_process, kill_process_group};
 
 use super::halt::End;
+use super::input::Group;
 use super::report::Report;
 use crate::Account;
 use crate::system::{self, Child, next_child};
@@ -17,6 +18,10 @@ pub(crate) struct Running {
     /// The slot that it runs in, from 1.
     pub(crate) slot: usize,
     pub(crate) command: Vec<u8>,
+    /// Its inputs, if it may run again.
+    pub(crate) inputs: Group,
+    /// Which time it runs, from 1.
+    pub(crate) attempt: u64,
     /// Its first process, and its process group, if it leads one: both have that number.
     pub(crate) pid: u32,
     pub(crate) started: Instant,
@@ -26,6 +31,10 @@ pub(crate) struct Running {
     pub(crate) home: usize,
     /// Whether it has been asked to end.
     pub(crate) stopped: bool,
+    /// Whether it has been asked to end because it ran too long.
+    pub(crate) timed_out: bool,
+    /// When it is killed because it has not ended after that.
+    pub(crate) kill_at: Option<Instant>,
     /// Whether it has been asked to end because it wants the terminal.
     pub(crate) wants_terminal: bool,
 }
@@ -60,6 +69,8 @@ impl Running {
             command: self.command,
             end: End::of(end),
             stopped: self.stopped,
+            timed_out: self.timed_out,
+            attempts: self.attempt,
             started: self.started_at,
             elapsed: self.started.elapsed(),
             user: duration(usage.ru_utime),

@@ -43,8 +43,18 @@ pub(super) enum Piece {
 #[derive(Clone, Debug)]
 pub struct Template {
     words: Vec<Vec<Piece>>,
-    /// One line for a shell, rather than words.
-    shell: bool,
+    kind: Kind,
+}
+
+/// What the words are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The words of a command.
+    Words,
+    /// One line for a shell.
+    Line,
+    /// Nothing: each input is a line for a shell.
+    Lines,
 }
 
 /// Why a command cannot be used.
@@ -98,13 +108,7 @@ impl Template {
         shell: bool,
     ) -> Result<Self, BadCommand> {
         let mut words: Vec<Vec<Piece>> = words.iter().map(|word| pieces(word.as_ref())).collect();
-        let asked = words.iter().flatten().filter_map(|piece| match piece {
-            Piece::One(index, _) => Some(index + 1),
-            _ => None,
-        });
-        if let Some(asked) = asked.max().filter(|&asked| asked > inputs) {
-            return Err(BadCommand::NoSuchInput { asked, inputs });
-        }
+        check_inputs(&words, inputs)?;
         if !has_placeholder(&words) {
             words.push(vec![Piece::All(Part::Whole)]);
         }
@@ -114,7 +118,12 @@ impl Template {
             shell::check(&line).map_err(BadCommand::Misplaced)?;
             words = vec![line];
         }
-        Ok(Template { words, shell })
+        Ok(Template { words, kind: if shell { Kind::Line } else { Kind::Words } })
+    }
+
+    /// A template for jobs whose input is a whole line for a shell, as a job log has it.
+    pub fn of_lines() -> Self {
+        Template { words: vec![vec![Piece::All(Part::Whole)]], kind: Kind::Lines }
     }
 
     /// Whether any of the words has a placeholder; if none has, inputs are appended.
@@ -139,7 +148,7 @@ impl Template {
             }
             space.all = space.all.saturating_sub(fixed + argument_space::TEXT_OVERHEAD);
             space.times += all;
-            if self.shell {
+            if self.kind == Kind::Line {
                 space.word = space.word.saturating_sub(fixed);
                 space.in_word = [0, all * shell::VALUE_LENGTH];
                 space.besides = argument_space::TEXT_OVERHEAD + shell::VALUE_LENGTH;
@@ -158,7 +167,7 @@ impl Template {
     /// The program, if it is the same for all jobs.
     pub fn program(&self) -> Option<&[u8]> {
         match self.words.first()?.as_slice() {
-            _ if self.shell => Some(SHELL),
+            _ if self.kind != Kind::Words => Some(SHELL),
             [Piece::Text(text)] => Some(text),
             [] => Some(b""),
             _ => None,
@@ -168,7 +177,12 @@ impl Template {
     /// The words of the job `number` (from 1) in slot `slot` (from 1).
     pub fn expand<I: AsRef<[u8]>>(&self, inputs: &[I], number: u64, slot: usize) -> Vec<Vec<u8>> {
         let job = Job { inputs, number, slot };
-        if self.shell {
+        if self.kind == Kind::Lines {
+            let mut words = vec![SHELL.to_vec(), b"-c".to_vec()];
+            words.extend(inputs.iter().map(|line| line.as_ref().to_vec()));
+            return words;
+        }
+        if self.kind == Kind::Line {
             let mut line = Line::default();
             for pieces in &self.words {
                 job.write(pieces, &mut line, Line::push_text, |line, input| {
@@ -193,7 +207,10 @@ impl Template {
 
     /// The command as a user would type it: one line for a shell, with the inputs in quotes.
     pub fn show<I: AsRef<[u8]>>(&self, inputs: &[I], number: u64, slot: usize) -> Vec<u8> {
-        if self.shell {
+        if self.kind == Kind::Lines {
+            return inputs.iter().flat_map(|line| line.as_ref().to_vec()).collect();
+        }
+        if self.kind == Kind::Line {
             let job = Job { inputs, number, slot };
             let mut line = Vec::new();
             let append = |line: &mut Vec<u8>, text: &[u8]| line.extend_from_slice(text);
@@ -207,15 +224,16 @@ impl Template {
     }
 }
 
-struct Job<'a, I> {
-    inputs: &'a [I],
-    number: u64,
-    slot: usize,
+/// What placeholders stand for.
+pub(super) struct Job<'a, I> {
+    pub(super) inputs: &'a [I],
+    pub(super) number: u64,
+    pub(super) slot: usize,
 }
 
 impl<I: AsRef<[u8]>> Job<'_, I> {
     /// Appends the pieces: with `text` the pieces that are part of the command, with `put` the pieces that come from inputs.
-    fn write<L>(
+    pub(super) fn write<L>(
         &self,
         pieces: &[Piece],
         line: &mut L,
@@ -255,12 +273,24 @@ fn fixed(piece: &Piece) -> usize {
     }
 }
 
-fn has_placeholder(words: &[Vec<Piece>]) -> bool {
+/// Checks that no placeholder asks for an input that no job has.
+pub(super) fn check_inputs(words: &[Vec<Piece>], inputs: usize) -> Result<(), BadCommand> {
+    let asked = words.iter().flatten().filter_map(|piece| match piece {
+        Piece::One(index, _) => Some(index + 1),
+        _ => None,
+    });
+    match asked.max().filter(|&asked| asked > inputs) {
+        Some(asked) => Err(BadCommand::NoSuchInput { asked, inputs }),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn has_placeholder(words: &[Vec<Piece>]) -> bool {
     !words.iter().flatten().all(|piece| matches!(piece, Piece::Text(_)))
 }
 
 /// The word in pieces.
-fn pieces(word: &[u8]) -> Vec<Piece> {
+pub(super) fn pieces(word: &[u8]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text = Vec::new();
     let mut rest = word;

@@ -4,6 +4,8 @@
 //! engine's own, so the engine can always find every descendant. A process that has made a session of its own (`setsid`, as daemons do) has
 //! left its job, and is left alone.
 
+use rustix::process::{Pid, getpgid};
+
 use crate::proc;
 
 /// The processes below `root`, as far as they can be seen now.
@@ -23,6 +25,19 @@ pub(crate) fn left_over() -> Vec<u32> {
             .is_some_and(|stat| stat.session == this_process.session && !stat.has_ended())
     };
     below(std::process::id()).into_iter().filter(is_left).collect()
+}
+
+/// The live descendants of this process that are in that process group. None are returned if `/proc` belongs to another PID namespace.
+pub(crate) fn in_group(group: u32) -> Vec<u32> {
+    if !proc::is_of_this_namespace() {
+        return Vec::new();
+    }
+    let is_in = |pid: &u32| {
+        let of = Pid::from_raw(pid.cast_signed()).and_then(|pid| getpgid(Some(pid)).ok());
+        of.is_some_and(|of| of.as_raw_pid() == group.cast_signed())
+            && proc::stat(*pid).is_some_and(|stat| !stat.has_ended())
+    };
+    below(std::process::id()).into_iter().filter(is_in).collect()
 }
 
 #[cfg(test)]

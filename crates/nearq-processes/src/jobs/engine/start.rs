@@ -8,10 +8,9 @@ use std::time::{Instant, SystemTime};
 
 use nearq_platform::{NotSpawned, ProcessSpec, Spawned};
 
-use super::Engine;
+use super::{Engine, Pending};
 use crate::jobs::argument_space;
 use crate::jobs::find::{NoProgram, find};
-use crate::jobs::input::Group;
 use crate::jobs::orphan_reaper;
 use crate::jobs::running::Running;
 use crate::system::Child;
@@ -39,12 +38,29 @@ enum NotStarted {
 }
 
 impl Engine<'_> {
-    pub(super) fn start(&mut self, number: u64, inputs: &Group) -> Attempt {
+    pub(super) fn start(&mut self, pending: &Pending) -> Attempt {
+        let Pending { number, ref inputs, attempt } = *pending;
         let slot = self.take_slot();
         let words = self.template.expand(inputs, number, slot);
         let command = self.template.show(inputs, number, slot);
         let home = self.placement.choose();
-        let pipes = match self.printer.open(number) {
+        let opened = self.results.as_ref().map(|results| results.open(inputs, number, slot));
+        let files = match opened.transpose() {
+            Ok(files) => files,
+            Err(error) => {
+                self.free_slots.insert(slot);
+                let text = format!("--results: the files of job {number} cannot be written");
+                if is_limit(&error) {
+                    return Attempt::Limited(Limit::of(&error, &text));
+                }
+                // The job would run in vain.
+                self.errors.push(format!("{text}: {error}; no job runs without them"));
+                self.end(None, libc::SIGTERM, false);
+                return Attempt::Limited(Limit::of(&error, &text));
+            }
+        };
+        let tag = self.tag.as_ref().map(|tag| tag.expand(inputs, number, slot));
+        let pipes = match self.printer.open(number, tag, files) {
             Ok(pipes) => pipes,
             Err(error) => {
                 self.free_slots.insert(slot);
@@ -63,12 +79,16 @@ impl Engine<'_> {
             number,
             slot,
             command,
+            inputs: if self.retries == Some(1) { Vec::new() } else { inputs.clone() },
+            attempt,
             pid: 0,
             started,
             started_at,
             leads_group: !self.tty,
             home,
             stopped: false,
+            timed_out: false,
+            kill_at: None,
             wants_terminal: false,
         };
         match spawned {
@@ -84,7 +104,7 @@ impl Engine<'_> {
             }
             Err(NotStarted::Limited(limit)) => {
                 self.free_slots.insert(slot);
-                self.printer.postpone(number);
+                self.printer.discard(number);
                 Attempt::Limited(limit)
             }
             Err(NotStarted::Failed(status, why)) => {
@@ -177,6 +197,11 @@ impl Limit {
         let is_own_limit = error.raw_os_error() == Some(libc::EMFILE);
         Self { text: format!("{what}: {}", named(error)), is_own_limit }
     }
+}
+
+/// Whether the error is that of a limit, under which the same call may succeed later.
+fn is_limit(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// The error, with the name of the limit that caused it.
