@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use nearq_command::screen::{Side, columns, or_dash, plain, width};
+use nearq_command::screen::{Side, columns, fitted, or_dash, plain, width, width_of};
 use nearq_home::Nodes;
 use nearq_platform::{Linux, Placement as _};
 use nearq_processes::survey::{self, Residence, Resident, Survey, Which};
@@ -156,7 +156,10 @@ fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
         text += &residents(nodes, survey, pages, width);
     }
     if survey.hidden > 0 {
-        text += &format!("\n{} processes of other users are not shown\n", survey.hidden);
+        text += &match survey.hidden {
+            1 => "\n1 process of another user is not shown\n".to_owned(),
+            hidden => format!("\n{hidden} processes of other users are not shown\n"),
+        };
     }
     text
 }
@@ -180,7 +183,8 @@ fn by_node(nodes: &Nodes, survey: &Survey) -> String {
     }
     let mut sides = [Side::Right; 8];
     sides[1] = Side::Left;
-    columns(&sides, &rows)
+    // Which node it is, and how busy, stays.
+    fitted(&sides, &rows, &[7, 6, 5, 4, 3, 1], width_of(&std::io::stdout()))
 }
 
 fn residents(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {

@@ -2,10 +2,11 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nearq_command::screen::{Side, columns, or_dash, plain};
+use nearq_command::screen::{Side, fitted, or_dash, plain, width_of};
 use nearq_control::find::Found;
 use nearq_control::protocol::Process;
 use serde::Serialize;
@@ -66,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.json {
         return output::json(&rows);
     }
-    output::print(&text(&rows, get_effective_uid() == 0))
+    output::print(&text(&rows, get_effective_uid() == 0, width_of(&io::stdout())))
 }
 
 fn row(found: &Found, answer: Result<Process, String>) -> Row {
@@ -84,7 +85,7 @@ fn user(user: u32) -> String {
     named.unwrap_or_else(|| user.to_string())
 }
 
-fn text(rows: &[Row], with_users: bool) -> String {
+fn text(rows: &[Row], with_users: bool, width: Option<usize>) -> String {
     if rows.is_empty() {
         return "no process can be inspected: none is using nearq, or those that do run with NEARQ_CONTROL=off\n".into();
     }
@@ -114,7 +115,9 @@ fn text(rows: &[Row], with_users: bool) -> String {
             row.remove(1);
         }
     }
-    columns(&sides, &cells)
+    // The number and the command stay: workers, queues, access and user are left out in this order.
+    let spare: Vec<usize> = (1..sides.len() - 1).rev().collect();
+    fitted(&sides, &cells, &spare, width)
 }
 
 #[cfg(test)]
@@ -149,13 +152,13 @@ mod tests {
             row(99999, None, Some("the process does not answer")),
         ];
         assert_eq!(
-            text(&rows, true),
+            text(&rows, true, None),
             "  PID  USER  ACCESS  QUEUES  WORKERS  COMMAND\n\
              \x20   7  ann   read        12        4  server --fast\u{fffd}\n\
              12345  ann   full         -        -  xz -T0 file\n\
              99999  ann   -            -        -  (the process does not answer)\n"
         );
-        assert!(!text(&rows, false).contains("ann"));
-        assert!(text(&[], false).starts_with("no process"));
+        assert!(!text(&rows, false, None).contains("ann"));
+        assert!(text(&[], false, None).starts_with("no process"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
@@ -21,6 +22,12 @@ pub fn width() -> usize {
     let out = std::io::stdout();
     let unknown = if out.is_terminal() { usize::from(UNKNOWN.0) } else { ELSEWHERE };
     terminal_size_of(out).map_or(unknown, |(Width(width), _)| usize::from(width)).max(NARROW)
+}
+
+/// The width of the terminal that `stream` is; `None` if it is none: a file or a pipe gets lines of any length.
+pub fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let size = || terminal_size_of(stream).map_or(UNKNOWN.0, |(Width(width), _)| width);
+    stream.is_terminal().then(|| usize::from(size()))
 }
 
 /// Whether `stream` is a terminal that can move its cursor and clear lines: not if TERM is `dumb` or not set.
@@ -81,6 +88,67 @@ pub fn row(sides: &[Side], widths: &[usize], cells: &[String]) -> String {
 pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
     let widths = widths(sides.len(), rows);
     rows.iter().map(|cells| row(sides, &widths, cells)).collect()
+}
+
+/// Rows in columns, in lines of at most `width` columns if that is given. For that, whole columns are left out, those in `spare` one after
+/// the other, and then the texts of the last column are cut.
+pub fn fitted(
+    sides: &[Side],
+    rows: &[Vec<String>],
+    spare: &[usize],
+    width: Option<usize>,
+) -> String {
+    let Some(width) = width else { return columns(sides, rows) };
+    let mut widths = widths(sides.len(), rows);
+    let last = widths.len().saturating_sub(1);
+    let shortest = |widths: &[usize]| match sides.last() {
+        Some(Side::Left) => widths[last].min(SHORTEST_CUT),
+        _ => widths[last],
+    };
+    let mut kept: Vec<usize> = (0..sides.len()).collect();
+    let before_last = |kept: &[usize], widths: &[usize]| -> usize {
+        kept.iter().filter(|&&column| column != last).map(|&column| widths[column] + GAP).sum()
+    };
+    for column in spare {
+        if before_last(&kept, &widths) + shortest(&widths) <= width {
+            break;
+        }
+        kept.retain(|kept| kept != column);
+    }
+    if sides.last() == Some(&Side::Left) {
+        widths[last] = widths[last].min(width.saturating_sub(before_last(&kept, &widths)));
+    }
+    let of = |cells: &[String]| -> Vec<String> {
+        kept.iter().filter_map(|&column| Some(head(cells.get(column)?, widths[column]))).collect()
+    };
+    let (sides, widths): (Vec<Side>, Vec<usize>) =
+        kept.iter().map(|&column| (sides[column], widths[column])).unzip();
+    rows.iter().map(|cells| row(&sides, &widths, &of(cells))).collect()
+}
+
+/// The least width to which the last column is cut before other columns are left out.
+const SHORTEST_CUT: usize = 16;
+
+/// The text in at most `columns` columns; a longer one ends in dots.
+fn head(text: &str, columns: usize) -> String {
+    if text.width() <= columns || columns == WIDEST {
+        return text.to_owned();
+    }
+    let dots = &"..."[..columns.min(3)];
+    let mut left = columns - dots.len();
+    let fits = |c: &char| {
+        let rest = left.checked_sub(c.width().unwrap_or(0));
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    let cut: String = text.chars().take_while(fits).collect();
+    cut + dots
+}
+
+/// A number and what it counts, in the plural if it is not one: `1 job`, `2 jobs`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// The words after `head`, in lines of at most `width` columns; further lines are indented by the length of `head`.
@@ -164,6 +232,42 @@ mod tests {
         let rows = [row(["1", &long, "a"]), row(["2", "", "b"])];
         let text = columns(&[Side::Left; 3], &rows);
         assert!(text.ends_with(&format!("\n2  {}  b\n", " ".repeat(WIDEST))), "{}", text.len());
+    }
+
+    #[test]
+    fn narrow_terminals_get_fewer_columns_and_no_longer_lines() {
+        let row = |cells: [&str; 4]| cells.map(String::from).to_vec();
+        let rows = [
+            row(["PID", "USER", "JOBS", "COMMAND"]),
+            row(["12345", "ann", "7", "日本 server --with many words"]),
+        ];
+        let sides = [Side::Right, Side::Left, Side::Right, Side::Left];
+        let at = |width| fitted(&sides, &rows, &[2, 1], width);
+        assert_eq!(at(None), columns(&sides, &rows));
+        assert_eq!(at(Some(100)), columns(&sides, &rows));
+        assert_eq!(
+            at(Some(35)),
+            "  PID  USER  JOBS  COMMAND\n12345  ann      7  日本 server -...\n"
+        );
+        assert_eq!(at(Some(30)), "  PID  USER  COMMAND\n12345  ann   日本 server --...\n");
+        assert_eq!(at(Some(24)), "  PID  COMMAND\n12345  日本 server --...\n");
+        for width in 12..100 {
+            let text = at(Some(width));
+            assert!(text.lines().all(|line| line.width() <= width), "{width}: {text}");
+        }
+        // A column of numbers is not cut.
+        let numbers = fitted(
+            &[Side::Left, Side::Right],
+            &[vec!["name".into(), "123456".into()]],
+            &[],
+            Some(5),
+        );
+        assert_eq!(numbers, "name  123456\n");
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!([0, 1, 2].map(|number| counted(number, "job")), ["0 jobs", "1 job", "2 jobs"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use nearq_command::screen::{Side, columns, or_dash, plain};
+use nearq_command::screen::{Side, counted, fitted, or_dash, plain, width_of};
 use nearq_home::Nodes;
 use nearq_processes::Account;
 use nearq_processes::jobs::{End, Outcome, Report, most};
@@ -21,6 +21,9 @@ const SIDES: [Side; 14] = {
     sides[13] = Side::Left;
     sides
 };
+
+/// The columns that narrow terminals do not get, the first ones first: the job, its time, its end and its command stay.
+const SPARE: [usize; 10] = [8, 7, 3, 2, 11, 10, 9, 5, 4, 1];
 
 const HEAD: [&str; 14] = [
     "JOB", "HOME", "MOST", "LAST", "USER", "SYSTEM", "TIME", "RSS", "MEMORY", "MOVES", "OUT",
@@ -93,7 +96,7 @@ pub(super) fn table(
 ) -> String {
     let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     rows.extend(reports.iter().map(|report| row(report, nodes)));
-    let mut text = columns(&SIDES, &rows);
+    let mut text = fitted(&SIDES, &rows, &SPARE, width_of(&std::io::stderr()));
     let sum = |of: fn(&Report) -> Duration| seconds(reports.iter().map(of).sum());
     text += &format!(
         "{}, {} s; user {} s, system {} s\n",
@@ -113,9 +116,9 @@ fn counts(outcome: &Outcome) -> String {
     let all = outcome.ended + outcome.not_started;
     let succeeded = outcome.ended - outcome.failed - outcome.stopped;
     let more = if outcome.all_known { "" } else { " or more" };
-    let jobs = if all == 1 && more.is_empty() { "job" } else { "jobs" };
+    let jobs = if more.is_empty() { counted(all, "job") } else { format!("{all}{more} jobs") };
     format!(
-        "{all}{more} {jobs}: {succeeded} succeeded, {} failed, {} stopped, {}{more} not begun",
+        "{jobs}: {succeeded} succeeded, {} failed, {} stopped, {}{more} not begun",
         outcome.failed, outcome.stopped, outcome.not_started
     )
 }

@@ -9,7 +9,7 @@ use super::model::{Model, Pod, Row, Whole};
 use super::state::{Filter, Sort, filtered_and_sorted};
 use crate::output::json_line;
 
-/// The table, with all columns at full width.
+/// The table, with all columns at full width; on a terminal, with those that fit.
 pub(super) fn table(model: &Model, filter: &Filter, sort: Sort) -> String {
     let columns: Vec<Column> = COLUMNS.into_iter().filter(|column| !column.graph()).collect();
     let sides = columns.iter().map(|column| if column.text { Side::Left } else { Side::Right });
@@ -19,7 +19,9 @@ pub(super) fn table(model: &Model, filter: &Filter, sort: Sort) -> String {
     for row in filtered_and_sorted(model, filter, sort, false) {
         lines.push(columns.iter().map(|column| column.value(row, false)).collect());
     }
-    screen::columns(&sides, &lines)
+    // The names stay.
+    let spare: Vec<usize> = (1..sides.len()).rev().collect();
+    screen::fitted(&sides, &lines, &spare, screen::width_of(&std::io::stdout()))
 }
 
 /// The fields of a line of JSON.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use nearq_command::screen::counted;
 use nearq_control::client::ClientError;
 use nearq_control::protocol::{TraceBatch, TraceKind};
 use serde_json::Value;
@@ -200,10 +201,10 @@ impl Counts {
             Some((least, most, _)) => format!("one item of {least} to {most} was reported"),
         };
         format!(
-            "{} events in {}, {} items ended; {lost}; {sampling}",
-            self.events,
+            "{} in {}, {} ended; {lost}; {sampling}",
+            counted(self.events, "event"),
             lines::duration(last - first),
-            self.items,
+            counted(self.items, "item"),
         )
     }
 }
@@ -246,7 +247,7 @@ mod tests {
         assert!(!counts.add(&batch(&[Queue], 0, 1)));
         assert_eq!(
             counts.summary(),
-            "4 events in 2.00 us, 1 items ended; none lost; every item was reported"
+            "4 events in 2.00 us, 1 item ended; none lost; every item was reported"
         );
         assert!(counts.add(&batch(&[], 5, 1)) && counts.add(&batch(&[End], 5, 8)));
         assert_eq!(

@@ -1,6 +1,6 @@
 //! The report at the end: a table and a conclusion as text, and the same content as JSON in the format of the experiments.
 
-use nearq_command::screen::{or_dash, plain};
+use nearq_command::screen::{counted, or_dash, plain};
 use nearq_processes::jobs::quote;
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Collector, Environment, HERE, Report, Table, rounded};
@@ -40,12 +40,13 @@ impl Facts<'_> {
             Goal::Latency => "latency",
         };
         let mut text = format!(
-            "queue {} of process {}, for {about}: {} of {rounds} rounds, each of {} configurations in random order \
+            "queue {} of process {}, for {about}: {} of {}, each of {} in random order \
              (seed {seed}),\neach for {} s after {} s to settle; median ± median absolute deviation\n\n",
             plain(self.queue),
             self.pid,
             self.rounds.0.len(),
-            self.plan.configurations.len(),
+            counted(*rounds as u64, "round"),
+            counted(self.plan.configurations.len() as u64, "configuration"),
             rounded(measured.as_secs_f64()),
             rounded(settle.as_secs_f64()),
         );
@@ -108,14 +109,14 @@ impl Facts<'_> {
                 chance(LEVEL),
             ),
             Verdict::TooFewItems(items) => format!(
-                "No conclusion: only {items} items were completed in {} s. Try again when the queue has work, or with more \
+                "No conclusion: only {} completed in {} s. Try again when the queue has work, or with more \
                  --seconds.\n",
+                if *items == 1 { "1 item was".to_owned() } else { format!("{items} items were") },
                 rounded(self.settled.measured.as_secs_f64()),
             ),
             Verdict::TooFewRounds(needed) => format!(
-                "No conclusion from {} {}: with so many configurations it takes {needed}.\n",
-                self.rounds.0.len(),
-                if self.rounds.0.len() == 1 { "round" } else { "rounds" },
+                "No conclusion from {}: with so many configurations it takes {needed}.\n",
+                counted(self.rounds.0.len() as u64, "round"),
             ),
         };
         if matches!(self.verdict, Verdict::TooFewItems(_)) {

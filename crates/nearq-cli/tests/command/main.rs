@@ -13,6 +13,7 @@ mod served;
 mod beside_parallel;
 mod experiments;
 mod frozen;
+mod habits;
 mod homes;
 mod hostile;
 mod inspect;

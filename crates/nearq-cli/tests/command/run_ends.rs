@@ -174,7 +174,8 @@ fn a_job_that_cannot_be_ended_is_left_and_reported() {
     assert!(kill.success(), "it was left running");
     let stderr = errors(&output);
     assert!(
-        stderr.contains(&format!("do not end on SIGKILL and are left running: process {pid}")),
+        stderr
+            .contains(&format!("1 job does not end on SIGKILL and is left running: process {pid}")),
         "{stderr}"
     );
 }

@@ -327,9 +327,10 @@ impl<'a> Engine<'a> {
         }
         if running > 0 && !std::mem::replace(&mut self.limit_reported, true) {
             let text = &limit.text;
-            self.audience.notice(&format!(
-                "{text}; {running} jobs are running, the others wait until some have ended"
-            ));
+            let jobs =
+                if running == 1 { "1 job is".to_owned() } else { format!("{running} jobs are") };
+            self.audience
+                .notice(&format!("{text}; {jobs} running, the others wait until some have ended"));
         }
         let delay = self.retry.as_ref().map_or(RETRY[0], |retry| (retry.delay * 2).min(RETRY[1]));
         self.retry = Some(Retry { at: now + delay, delay, since });

@@ -189,11 +189,11 @@ impl Engine<'_> {
         if std::mem::replace(&mut stop.killed, true) && !self.running.is_empty() {
             stop.given_up = true;
             let pids: Vec<String> = self.running.keys().map(u32::to_string).collect();
-            self.errors.push(format!(
-                "{} jobs do not end on SIGKILL and are left running: process {}",
-                pids.len(),
-                pids.join(", ")
-            ));
+            let jobs = match pids.len() {
+                1 => "1 job does not end on SIGKILL and is".to_owned(),
+                many => format!("{many} jobs do not end on SIGKILL and are"),
+            };
+            self.errors.push(format!("{jobs} left running: process {}", pids.join(", ")));
         }
     }
 

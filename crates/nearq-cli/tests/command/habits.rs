@@ -1,0 +1,166 @@
+//! What all subcommands have in common on a terminal, by a table of what each prints: no colours, no escapes where a terminal can only print,
+//! tables that fit, and no plural after a one.
+
+use crate::common::nearq;
+use crate::steering::{Answers, serve, subcommands};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::process::Stdio;
+use unicode_width::UnicodeWidthStr as _;
+
+/// Command lines of each subcommand that end by themselves, and whether what they print is a table that must fit a terminal of 60 columns.
+fn lines(subcommand: &str) -> &'static [(&'static [&'static str], bool)] {
+    match subcommand {
+        "topo" => &[(&[], false), (&["--on", "core:1 pu:1"], false)],
+        "run" => &[
+            (&["--summary", "-j1", "sh", "-c", "exit 0 $0", ":::", "a"], true),
+            (&["--dry-run", "echo", ":::", "a"], true),
+        ],
+        "homes" | "ps" => &[(&[], true)],
+        "dump" => &[(&["PID"], false)],
+        "top" => &[(&["PID", "--once", "-i", "0.1"], true)],
+        "get" => &[(&["PID"], false), (&["PID", "crypt", "affinity_scope"], true)],
+        "set" => &[(&["PID", "crypt", "affinity_scope=cache"], false)],
+        "trace" => &[(&["PID", "--items", "1"], false)],
+        "tune" => {
+            &[(&["PID", "crypt", "--seconds", "0.05", "--settle", "0", "--rounds", "1"], false)]
+        }
+        "metrics" => &[(&["PID"], false), (&["--all"], false)],
+        "knobs" => &[(&[], false)],
+        // A separate program, and the help, which has its own tests.
+        "bench" | "sim" | "help" => &[],
+        other => {
+            panic!("what does `nearq {other}` print? Say so here, or that it prints no report")
+        }
+    }
+}
+
+/// A terminal of that width: the user's side, and the program's side. Other tests start programs meanwhile, which inherit neither.
+fn terminal(columns: u16) -> (File, OwnedFd) {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let person =
+        File::options().read(true).write(true).custom_flags(flags).open("/dev/ptmx").unwrap();
+    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let unlocked: libc::c_int = 0;
+    let number = person.as_raw_fd();
+    // SAFETY: the calls read a number and a size, which live until they return.
+    let program = unsafe {
+        assert_eq!(libc::ioctl(number, libc::TIOCSPTLCK, &raw const unlocked), 0);
+        assert_eq!(libc::ioctl(number, libc::TIOCSWINSZ, &raw const size), 0);
+        libc::ioctl(number, libc::TIOCGPTPEER, flags)
+    };
+    assert!(program >= 0, "a terminal is available");
+    // SAFETY: it was opened just now, and nothing else uses it.
+    (person, unsafe { OwnedFd::from_raw_fd(program) })
+}
+
+/// What a command line prints on a terminal, on both outputs.
+fn printed(folder: &str, words: &[String], columns: u16, variable: (&str, &str)) -> String {
+    let (mut person, program) = terminal(columns);
+    let mut command = nearq();
+    command.args(words).env("XDG_RUNTIME_DIR", folder).env("TERM", "xterm").env_remove("NO_COLOR");
+    command.env(variable.0, variable.1).stdin(Stdio::null());
+    command.stdout(program.try_clone().unwrap()).stderr(program);
+    let mut child = command.spawn().unwrap();
+    // Only the command has the other side now, so reading ends, by an error, when the command does.
+    drop(command);
+    let mut text = Vec::new();
+    let _ = person.read_to_end(&mut text);
+    child.wait().unwrap();
+    String::from_utf8_lossy(&text).replace('\r', "")
+}
+
+/// The text without the sequences that move the cursor and clear lines, as a progress bar does; `None` if it has others.
+fn without_moves(text: &str) -> Option<String> {
+    let mut parts = text.split("\u{1b}[");
+    let mut plain = parts.next()?.to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c.is_ascii_alphabetic())?;
+        if !"ABCDEFGHJKhl".contains(&part[end..=end]) {
+            return None;
+        }
+        plain += &part[end + 1..];
+    }
+    (!plain.contains('\u{1b}')).then_some(plain)
+}
+
+/// The places where a one is followed by a plural.
+fn wrong_plurals(text: &str) -> Vec<String> {
+    let nouns = [
+        "CPUs",
+        "nodes",
+        "jobs",
+        "items",
+        "queues",
+        "workers",
+        "pools",
+        "processes",
+        "caches",
+        "cores",
+        "rounds",
+        "threads",
+        "pods",
+        "configurations",
+        "packages",
+        "settings",
+        "events",
+        "runs",
+        "failures",
+        "seconds",
+    ];
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let pairs = words.windows(2).filter(|pair| {
+        let noun = pair[1].trim_matches(|c: char| !c.is_alphanumeric());
+        pair[0].trim_start_matches('(') == "1" && nouns.contains(&noun)
+    });
+    pairs.map(|pair| pair.join(" ")).collect()
+}
+
+#[test]
+fn every_subcommand_keeps_the_habits_of_a_terminal() {
+    let folder = serve("habits", Answers::Plainly);
+    let pid = std::process::id().to_string();
+    let mut wrong = Vec::new();
+    for subcommand in subcommands() {
+        for (words, is_narrow) in lines(&subcommand) {
+            let words = [subcommand.as_str()].into_iter().chain(words.iter().copied());
+            let words: Vec<String> =
+                words.map(|word| if word == "PID" { pid.clone() } else { word.into() }).collect();
+            let mut complain =
+                |what: String| wrong.push(format!("nearq {}: {what}", words.join(" ")));
+            let text = printed(&folder.path(""), &words, 60, ("NO_COLOR", "1"));
+            if text.is_empty() {
+                complain("it prints nothing".into());
+            }
+            match without_moves(&text) {
+                None => complain(format!("it has escapes with NO_COLOR: {text:?}")),
+                Some(plain) => {
+                    wrong_plurals(&plain).into_iter().for_each(&mut complain);
+                    // Only columns have several blanks; messages are wrapped by the terminal.
+                    let is_long = |line: &&str| line.width() > 60 && line.trim().contains("  ");
+                    if let Some(line) = plain.lines().find(is_long).filter(|_| *is_narrow) {
+                        complain(format!("a line is wider than the terminal: {line}"));
+                    }
+                }
+            }
+            let text = printed(&folder.path(""), &words, 80, ("TERM", "dumb"));
+            if text.contains('\u{1b}') {
+                complain(format!("it has escapes on a terminal that can only print: {text:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn plurals_and_colours_are_recognized() {
+    assert_eq!(
+        wrong_plurals("of 1 rounds (1 CPUs) 11 items, 1 job: 1 settings."),
+        ["1 rounds", "(1 CPUs)", "1 settings."]
+    );
+    assert_eq!(without_moves("a\u{1b}[2Kb\u{1b}[1A"), Some("ab".to_owned()));
+    assert_eq!(without_moves("a\u{1b}[31mb"), None);
+    assert_eq!(without_moves("a\u{1b}]0;x"), None);
+}
