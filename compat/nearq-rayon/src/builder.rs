@@ -71,9 +71,8 @@ impl Builder {
 
     /// As `build`, on a machine that the caller has read.
     pub(crate) fn build_for(self, machine: Machine) -> Result<Pools, Error> {
-        if let Some(given) = self.threads
-            && !(1..=rayon_core::max_num_threads()).contains(&given)
-        {
+        let allowed = 1..=rayon_core::max_num_threads();
+        if let Some(given) = self.threads.filter(|given| !allowed.contains(given)) {
             return Err(Error::Threads { given });
         }
         let plan = Plan::new(&machine, self.scope, self.threads, self.name, self.stack_size);

@@ -464,10 +464,9 @@ impl Team for Members {
     fn after_fork_in_child(&self) {
         // The former state stays: a lock in it may be held, and the closures are the parent's.
         self.state.store(State::new(self.size), Ordering::Release);
-        if let Some(current) = CURRENT.get()
-            && current.is_attached
-            && std::ptr::eq(current.members, self)
-        {
+        let is_ours =
+            |current: &Current| current.is_attached && std::ptr::eq(current.members, self);
+        if let Some(current) = CURRENT.get().filter(is_ours) {
             lock(&self.state().numbers).free.retain(|number| *number != current.number);
         }
     }
@@ -481,10 +480,10 @@ impl Members {
             return;
         }
         for slot in &state.slots {
-            if slot.elsewhere.load(Ordering::SeqCst)
-                && let Some(bell) = lock(&slot.bell).clone()
-            {
-                bell.ring();
+            if slot.elsewhere.load(Ordering::SeqCst) {
+                if let Some(bell) = lock(&slot.bell).clone() {
+                    bell.ring();
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nearq_topology::safe_text;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -257,7 +258,7 @@ fn parse_reply<T: serde::de::DeserializeOwned>(
 /// The beginning of a text that another process sent.
 fn shortened(mut text: String) -> String {
     if text.len() > LONGEST_REASON {
-        text.truncate(text.floor_char_boundary(LONGEST_REASON));
+        text.truncate(safe_text::beginning(&text, LONGEST_REASON).len());
         text.push('…');
     }
     text

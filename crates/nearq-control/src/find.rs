@@ -336,10 +336,10 @@ fn children(path: &str) -> Vec<PathBuf> {
 /// The numbers that name something in a directory. If it is the caller's, sockets of processes that are gone are removed first. Another
 /// user's directory is read only if the caller is root or the directory is open to all.
 fn names(directory: &SocketDirectory, path: &Path) -> Vec<String> {
-    if directory.owner == geteuid().as_raw()
-        && let Ok(directory) = Directory::open(path)
-    {
-        directory.clean();
+    if directory.owner == geteuid().as_raw() {
+        if let Ok(directory) = Directory::open(path) {
+            directory.clean();
+        }
     }
     directory.names(MOST_NAMES).into_iter().filter(|name| name.parse::<u32>().is_ok()).collect()
 }

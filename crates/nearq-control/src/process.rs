@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use nearq_topology::safe_text;
+
 use crate::protocol::{Access, Process};
 
 /// Bytes of a command line that are reported.
@@ -28,7 +30,7 @@ fn command(words: &[u8]) -> String {
     let words = words.strip_suffix(&[0]).unwrap_or(words);
     let line = String::from_utf8_lossy(&words[..words.len().min(4 * LONGEST_COMMAND)])
         .replace(|letter: char| letter.is_control(), " ");
-    line[..line.floor_char_boundary(LONGEST_COMMAND)].to_owned()
+    safe_text::beginning(&line, LONGEST_COMMAND).to_owned()
 }
 
 #[cfg(test)]
@@ -40,8 +42,8 @@ mod tests {
         let process = this_process(Duration::from_secs(2));
         assert_eq!((process.pid, process.since_ns), (std::process::id(), 2_000_000_000));
         let program = std::env::args().next().expect("a test has a name");
-        let beginning = program.floor_char_boundary(LONGEST_COMMAND);
-        assert!(process.command.starts_with(&program[..beginning]), "{process:?}");
+        let beginning = safe_text::beginning(&program, LONGEST_COMMAND);
+        assert!(process.command.starts_with(beginning), "{process:?}");
     }
 
     #[test]

@@ -451,9 +451,7 @@ impl<P: Platform> LazyDeque<P> {
     /// Gives up a deque that is in use: its owner may be the thread that forked, which goes on using it, or one that does not exist here.
     /// In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        if let Some(deque) = self.get()
-            && !deque.group().is_null()
-        {
+        if self.get().is_some_and(|deque| !deque.group().is_null()) {
             // The memory stays: the thread that forked has jobs in it.
             crate::base::forked::set(&self.0, core::ptr::null_mut());
         }

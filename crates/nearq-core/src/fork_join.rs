@@ -206,10 +206,10 @@ where
 {
     // The pointer of the whole: a thief reaches the closure and the result through it.
     let offer = deque.and_then(|deque| Some((deque, deque.push((&raw const offered).cast())?)));
-    if let Some((deque, _)) = offer
-        && deque.has_request()
-    {
-        answer(deque);
+    if let Some((deque, _)) = offer {
+        if deque.has_request() {
+            answer(deque);
+        }
     }
     let ra = catch_unwind(AssertUnwindSafe(a));
     if let Some((deque, position)) = offer {

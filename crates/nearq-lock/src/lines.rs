@@ -63,9 +63,7 @@ impl<P: LockPlatform> Sheet<P> {
         let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
         let sheet = Sheet { start: start.cast(), layout, stride, slots, domains: nodes.len() };
         for (domain, node) in nodes.iter().enumerate() {
-            if let Some(node) = node
-                && !one_node
-            {
+            if let Some(node) = node.as_ref().filter(|_| !one_node) {
                 let area = start.as_ptr().wrapping_add(domain * stride).cast_const();
                 // SAFETY: validity: within the allocation, zeroed. Aliasing and thread: no other thread knows of it, and nothing is written
                 // while the slice is used.

@@ -166,10 +166,12 @@ impl<P: LockPlatform> Slot<P> {
                 return Stood::Anew;
             }
             let free = top & TAKEN == 0;
-            if !free && let Some(now) = now.take() {
-                // Relaxed for both: published by the step below.
-                line.front.store(number, Ordering::Relaxed);
-                line.since.store(now().as_nanos(), Ordering::Relaxed);
+            if !free {
+                if let Some(now) = now.take() {
+                    // Relaxed for both: published by the step below.
+                    line.front.store(number, Ordering::Relaxed);
+                    line.since.store(now().as_nanos(), Ordering::Relaxed);
+                }
             }
             let new = if free { top | TAKEN } else { top | 1 << domain };
             match self.step(top, new) {

@@ -226,10 +226,10 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         let (waiters, before) = (&self.process.waiters, *number);
         let received = self
             .watch(|load_tail| waiters.wait(number, load_tail, true, deadline, self.stay, tail));
-        if let Some(stay) = self.stay
-            && *number != before
-        {
-            stay.begin(*number, self.word);
+        if let Some(stay) = self.stay {
+            if *number != before {
+                stay.begin(*number, self.word);
+            }
         }
         received
     }
@@ -381,11 +381,11 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         if all < self.settings.hand_overs {
             return turn.passed & !(u64::MAX << FROM) | from_here;
         }
-        if across * 100 >= all * self.settings.remote_percent
-            && let Some(next) = self.process.waiters.behind(turn.number)
-            && self.two_of_one_domain(next)
-        {
-            self.bind();
+        if across * 100 >= all * self.settings.remote_percent {
+            let next = self.process.waiters.behind(turn.number);
+            if next.is_some_and(|next| self.two_of_one_domain(next)) {
+                self.bind();
+            }
         }
         0
     }

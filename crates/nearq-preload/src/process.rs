@@ -86,7 +86,7 @@ extern "C" fn decide_deferred() -> bool {
     // Release: what was found out is visible.
     let first =
         STATE.compare_exchange(UNKNOWN, decision, Ordering::Release, Ordering::Relaxed).is_ok();
-    if first && let Some((name, object)) = others {
+    if let Some((name, object)) = others.filter(|_| first) {
         Linux::warn(&format!(
             "the preload replaces nothing in this program: {} comes from {}",
             name.to_string_lossy(),

@@ -29,6 +29,20 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|c| if is_unsafe(c) { INSTEAD } else { c }).collect()
 }
 
+/// The beginning of a text: at most so many bytes, of whole characters.
+///
+/// ```
+/// # mod nearq { pub use nearq_topology as topology; }
+/// assert_eq!(nearq::topology::safe_text::beginning("größe", 3), "gr");
+/// ```
+pub fn beginning(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// The text of a page: line breaks and tabs stay.
 pub fn page(text: &str) -> Cow<'_, str> {
     let hidden = |c: char| is_unsafe(c) && c != '\n' && c != '\t';

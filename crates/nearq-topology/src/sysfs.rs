@@ -74,9 +74,7 @@ impl Topology {
         if let Some(reason) = files.too_much() {
             return Err(TopologyError::TooLarge { path: root.into(), reason });
         }
-        if let Some(unread) = files.unread.first()
-            && draft.possible.is_empty()
-        {
+        if let Some(unread) = files.unread.first().filter(|_| draft.possible.is_empty()) {
             return Err(TopologyError::Unreadable {
                 path: unread.path().into(),
                 source: unread.error(),

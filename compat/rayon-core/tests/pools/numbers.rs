@@ -32,7 +32,7 @@ impl Held {
 
 /// Every seventh time it sleeps for so long that the worker is replaced.
 fn work(part: usize) {
-    if part.is_multiple_of(7) {
+    if part % 7 == 0 {
         std::thread::sleep(Duration::from_millis(6));
     } else {
         std::hint::black_box((0..part % 1000).sum::<usize>());

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use nearq_topology::safe_text;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -79,7 +80,7 @@ impl Visitor<'_> for CutText {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
-        Ok(text[..text.floor_char_boundary(self.0)].to_owned())
+        Ok(safe_text::beginning(text, self.0).to_owned())
     }
 }
 

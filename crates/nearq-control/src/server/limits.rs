@@ -13,7 +13,7 @@ pub(super) const BURST: Duration = Duration::from_millis(100);
 /// Time for a call from its first byte to its last.
 pub(super) const CALL_PATIENCE: Duration = Duration::from_secs(5);
 /// Time within which the client must read some part of an answer: a user may pause while reading a trace.
-pub(super) const READ_PATIENCE: Duration = Duration::from_mins(1);
+pub(super) const READ_PATIENCE: Duration = Duration::from_secs(60);
 /// The same time, while other clients wait for capacity.
 pub(super) const CROWDED_PATIENCE: Duration = Duration::from_millis(500);
 

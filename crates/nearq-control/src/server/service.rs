@@ -55,11 +55,10 @@ impl Name {
     /// Removes the file, if it is still the one that was made, and this process has made it.
     pub(super) fn remove(&self) {
         let found = self.directory.stat(&self.name);
-        if let (Some(made), Some(found)) = (&self.made, found)
-            && same(made, &found)
-            && self.pid == std::process::id()
-        {
-            self.directory.remove(&self.name);
+        if let (Some(made), Some(found)) = (&self.made, found) {
+            if same(made, &found) && self.pid == std::process::id() {
+                self.directory.remove(&self.name);
+            }
         }
     }
 }
@@ -303,12 +302,12 @@ impl Service {
             let _ = rustix::net::send(&socket, &Error::PermissionDenied.message(), flags);
             return;
         };
-        if self.is_full()
-            && let Some(index) = self.replaceable()
-        {
-            let why = "this connection was idle while others wanted to connect".to_owned();
-            self.connections[index].part(&Error::Refused(Refusal::Busy { why }));
-            self.sweep();
+        if self.is_full() {
+            if let Some(index) = self.replaceable() {
+                let why = "this connection was idle while others wanted to connect".to_owned();
+                self.connections[index].part(&Error::Refused(Refusal::Busy { why }));
+                self.sweep();
+            }
         }
         let mut connection = Connection::new(socket, allowed);
         connection.step(&mut self.host, false);
@@ -318,9 +317,12 @@ impl Service {
 
     /// Removes the connections that must be closed.
     fn sweep(&mut self) {
-        for mut gone in self.connections.extract_if(.., |connection| connection.is_over()) {
-            self.host.end(&mut gone.session);
-            self.paused = None;
-        }
+        self.connections.retain_mut(|connection| {
+            if connection.is_over() {
+                self.host.end(&mut connection.session);
+                self.paused = None;
+            }
+            !connection.is_over()
+        });
     }
 }

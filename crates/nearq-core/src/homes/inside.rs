@@ -163,10 +163,8 @@ impl<P: Platform> Inside<P> {
     pub(super) fn set_follows(&self, follows: bool, nodes: &Nodes, now: Instant) {
         let mut change = self.change.lock();
         self.follows.store(u32::from(follows), Ordering::Relaxed);
-        change.migration = None;
-        if follows && let Some(index) = self.known_node().and_then(|node| index_of(nodes, node)) {
-            change.migration = Some(HomeMigration::new(index, since_start(now)));
-        }
+        let known = self.known_node().filter(|_| follows).and_then(|node| index_of(nodes, node));
+        change.migration = known.map(|index| HomeMigration::new(index, since_start(now)));
     }
 
     /// An item of this home ran for this long on a node.

@@ -140,11 +140,10 @@ impl<P: Platform> Homes<P> {
         if self.used.load(Ordering::Relaxed) == 0 && self.has_several() {
             self.own_policy();
         }
-        if self.used.swap(1, Ordering::SeqCst) == 0
-            && self.has_several()
-            && let Some(host) = self.host()
-        {
-            host.mark_pwqs();
+        if self.used.swap(1, Ordering::SeqCst) == 0 && self.has_several() {
+            if let Some(host) = self.host() {
+                host.mark_pwqs();
+            }
         }
     }
 

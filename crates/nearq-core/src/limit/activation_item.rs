@@ -89,10 +89,10 @@ pub(crate) fn carry_out<P: Platform>(pool: &Pool<P>, item: Running<P>) {
     let table = item.table();
     // The queue waits for its activation item before it is freed. An activation item is never cancelled, so it is still queued where it was
     // deferred.
-    if let Some(item) = item.execute(table).deferred
-        && let Some(node) = item.finish_deferred(core::ptr::null())
-    {
-        pool.push_activation(node);
+    if let Some(item) = item.execute(table).deferred {
+        if let Some(node) = item.finish_deferred(core::ptr::null()) {
+            pool.push_activation(node);
+        }
     }
     // The fence: the activation item's state is not written `SeqCst`.
     P::fence(Ordering::SeqCst);

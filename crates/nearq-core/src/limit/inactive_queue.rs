@@ -86,10 +86,10 @@ impl<P: Platform> InactiveQueue<P> {
         }
         let known = self.known;
         let mut pwqs = node_active.pwqs().peekable();
-        if known.is_null()
-            && let Some(line) = line.filter(|line| line.is_gone())
-        {
-            self.add(line);
+        if known.is_null() {
+            if let Some(line) = line.filter(|line| line.is_gone()) {
+                self.add(line);
+            }
         }
         self.known = pwqs.peek().map_or(core::ptr::null(), |pwq| core::ptr::from_ref(*pwq));
         pwqs.take_while(|pwq| !core::ptr::eq(*pwq, known)).for_each(|pwq| self.add(pwq));

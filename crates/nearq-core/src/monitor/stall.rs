@@ -195,10 +195,10 @@ fn describe_worker<P: Platform>(
         Doing::Blocked => Activity::Sleeps,
         Doing::Unknown | Doing::Unreported => Activity::Unknown,
     };
-    if let (Activity::Unknown, Some(thread)) = (activity, thread)
-        && P::run_state(thread) == Ok(RunState::Blocked)
-    {
-        activity = Activity::Sleeps;
+    if let (Activity::Unknown, Some(thread)) = (activity, thread) {
+        if P::run_state(thread) == Ok(RunState::Blocked) {
+            activity = Activity::Sleeps;
+        }
     }
     let sleeping = thread.filter(|_| activity == Activity::Sleeps);
     BusyWorker {

@@ -165,7 +165,7 @@ impl<P: Platform> Watcher<P> {
     fn is_due(&self, worker: &Worker<P>) -> bool {
         let sleeps = |seen: &Seen<P>| seen.doing == Doing::Blocked && !seen.ran;
         !self.seen(worker).is_some_and(sleeps)
-            || self.samples.wrapping_add(worker.index).is_multiple_of(SELDOM)
+            || self.samples.wrapping_add(worker.index) % SELDOM == 0
     }
 
     fn count_load(&mut self, worker: &Worker<P>, used: u64) {
@@ -188,7 +188,7 @@ impl<P: Platform> Watcher<P> {
     pub(crate) fn is_left_alone(&self, pool: &Pool<P>) -> bool {
         let load = self.loads.get(pool.id.0 as usize);
         load.is_some_and(|load| !load.suspect && load.fills(pool.cpus()))
-            && !self.samples.is_multiple_of(SELDOM)
+            && self.samples % SELDOM != 0
     }
 
     /// Sets whether more of the pool's workers may be running than should, so that their state must be known.

@@ -105,9 +105,8 @@ impl Affinity {
         self.last = Some(now);
         let nodes = homes.nodes();
         let cpus = nodes.iter().find(|known| known.id == node as usize).map(|node| &node.cpus);
-        if let Some(cpus) = cpus.map(|cpus| cpus.intersection(&self.wide))
-            && !cpus.is_empty()
-        {
+        let cpus = cpus.map(|cpus| cpus.intersection(&self.wide));
+        if let Some(cpus) = cpus.filter(|cpus| !cpus.is_empty()) {
             self.go_to::<P>(&cpus);
         }
     }

@@ -194,9 +194,7 @@ impl<P: Platform> Pool<P> {
         let taken = self.listed.taken.load(Ordering::Relaxed);
         // Each time: a thread that calls helpers reads the list, not the inbox.
         let waiting = self.count_waiting();
-        if let Some(noted) = noted
-            && now - noted.at < LONG
-        {
+        if noted.as_ref().is_some_and(|noted| now - noted.at < LONG) {
             return;
         }
         let open = noted

@@ -153,11 +153,10 @@ impl<P: Platform> Pool<P> {
     /// Frees the entries of ended workers, if no queue uses the pool and no worker is left.
     pub(crate) fn bury(&self) {
         // Relaxed: if the last queue and the last worker leave at once, both may overlook that, and the entries stay the pool's own.
-        if self.workers.load(Ordering::Relaxed) == 0
-            && !self.is_used()
-            && let Some(worker) = self.idle.bury_all(&self.services().workers)
-        {
-            worker.parker.unpark();
+        if self.workers.load(Ordering::Relaxed) == 0 && !self.is_used() {
+            if let Some(worker) = self.idle.bury_all(&self.services().workers) {
+                worker.parker.unpark();
+            }
         }
     }
 

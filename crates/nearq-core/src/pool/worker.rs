@@ -19,6 +19,7 @@
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
+use nearq_topology::safe_text;
 
 use crate::base::forked;
 use crate::deque::LazyDeque;
@@ -395,6 +396,6 @@ impl<P: Platform> Worker<P> {
     pub(crate) fn set_description(&self, text: &str) {
         let mut description = self.description.lock();
         description.clear();
-        description.push_str(&text[..text.floor_char_boundary(DESCRIPTION)]);
+        description.push_str(safe_text::beginning(text, DESCRIPTION));
     }
 }

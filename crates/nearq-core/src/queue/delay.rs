@@ -168,7 +168,8 @@ impl<P: Platform> Delay<P> {
         // SAFETY: the hold keeps the item's memory too; it is given back below.
         let header = unsafe { delay.item.as_ref() };
         // The runtime ends, and the queue with it.
-        if dropped && let Some(guard) = header.lock_unless_abandoned() {
+        let guard = if dropped { header.lock_unless_abandoned() } else { None };
+        if let Some(guard) = guard {
             if core::ptr::eq(current(&guard), &raw const *delay) {
                 forget(&guard);
             }
@@ -184,10 +185,10 @@ impl<P: Platform> Delay<P> {
         let runtime = core::ptr::from_ref(queue.inner()).cast();
         let known = current(guard);
         // SAFETY: null, or the item's delay, while we have the lock.
-        if let Some(delay) = unsafe { known.as_ref() }
-            && core::ptr::eq(delay.runtime, runtime)
-            && delay.epoch == queue.epoch()
-        {
+        let delay = unsafe { known.as_ref() };
+        if delay.is_some_and(|delay| {
+            core::ptr::eq(delay.runtime, runtime) && delay.epoch == queue.epoch()
+        }) {
             // Not a pointer from the reference: this pointer must also reach the count in front of the delay.
             return known;
         }

@@ -51,10 +51,10 @@ impl<P: Platform> Runner<'_, P> {
             return executed;
         }
         self.worker.set_home(None);
-        if let (Some(home), Some(before), Some(here)) = (known, before, here)
-            && let Ok(now) = P::cpu_time(P::current_thread())
-        {
-            home.count_cpu_time(here, now.saturating_sub(before).as_nanos() as u64);
+        if let (Some(home), Some(before), Some(here)) = (known, before, here) {
+            if let Ok(now) = P::cpu_time(P::current_thread()) {
+                home.count_cpu_time(here, now.saturating_sub(before).as_nanos() as u64);
+            }
         }
         executed
     }

@@ -167,10 +167,10 @@ impl<P: Platform> Lent<P> {
 impl<P: Platform> Drop for Lent<P> {
     fn drop(&mut self) {
         // Any other mask was set from outside meanwhile.
-        if let (Some(own), Some(given)) = (&self.own, &self.given)
-            && P::affinity(P::current_thread()).is_ok_and(|mask| mask == *given)
-        {
-            let _ = P::set_affinity(P::current_thread(), own);
+        if let (Some(own), Some(given)) = (&self.own, &self.given) {
+            if P::affinity(P::current_thread()).is_ok_and(|mask| mask == *given) {
+                let _ = P::set_affinity(P::current_thread(), own);
+            }
         }
     }
 }

@@ -180,10 +180,10 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// A pool of that priority was made: the threads that serve all queues adapt.
     pub(crate) fn serve_priority(&self, priority: &Priority) {
         let priorities = &self.priorities;
-        if priorities.favoured.add(&priorities.absolute(priority))
-            && let Some(thread) = self.services.alarm.thread.thread()
-        {
-            priorities.favoured.favour(thread);
+        if priorities.favoured.add(&priorities.absolute(priority)) {
+            if let Some(thread) = self.services.alarm.thread.thread() {
+                priorities.favoured.favour(thread);
+            }
         }
     }
 

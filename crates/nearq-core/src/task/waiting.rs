@@ -113,10 +113,10 @@ impl<P: Platform> Work<P> {
 
     /// Waits until no execution runs that began before the call.
     fn wait_for_running(&self) {
-        if self.header().is_running()
-            && let Some(waiting) = Waiting::begin(self, false)
-        {
-            waiting.wait();
+        if self.header().is_running() {
+            if let Some(waiting) = Waiting::begin(self, false) {
+                waiting.wait();
+            }
         }
     }
 
@@ -209,9 +209,7 @@ impl<P: Platform> Beside<P> {
 
 impl<P: Platform> Drop for Beside<P> {
     fn drop(&mut self) {
-        if let Some((domain, epoch)) = self.0
-            && epoch == P::fork_epoch()
-        {
+        if let Some((domain, _)) = self.0.filter(|(_, epoch)| *epoch == P::fork_epoch()) {
             // SAFETY: the item in which the wait began still runs, which keeps its queue alive, and so the domain.
             unsafe { &*domain }.end_waiting();
         }

@@ -20,7 +20,7 @@ use crate::user::variables;
 /// How long an item of a per-CPU queue may hold up the others, as in the kernel.
 const CPU_INTENSIVE_AFTER: Duration = Duration::from_millis(10);
 /// A worker that has slept this long ends, as in the kernel.
-const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// How often a worker checks the inbox before it sleeps: some 15 us with the pauses between the checks, about as long as falling asleep and
 /// being woken takes.
 const SPIN: u32 = 512;

@@ -28,10 +28,10 @@ impl<P: LockPlatform> Turns<'_, P> {
         let mut rounds = 0;
         let mut slept = false;
         let mut firm = false;
-        if !self.is_crowded()
-            && let Some(next) = self.process.waiters.behind(number)
-        {
-            self.process.waiters.rouse(next);
+        if !self.is_crowded() {
+            if let Some(next) = self.process.waiters.behind(number) {
+                self.process.waiters.rouse(next);
+            }
         }
         loop {
             let word = self.load();

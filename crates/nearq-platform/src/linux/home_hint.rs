@@ -83,7 +83,7 @@ fn identity(path: &CStr) -> u64 {
     let path = Path::new(OsStr::from_bytes(path.to_bytes()));
     fs::metadata(path).map_or(0, |found| {
         let time = found.ctime().wrapping_mul(1_000_000_000).wrapping_add(found.ctime_nsec());
-        (found.ino().rotate_left(32) ^ time.cast_unsigned()).max(1)
+        (found.ino().rotate_left(32) ^ time as u64).max(1)
     })
 }
 

@@ -97,9 +97,7 @@ thread_local! {
 /// Called when the caller's thread ends.
 fn thread_ends() {
     let number = NUMBER.replace(0);
-    if let Some(end) = END.get()
-        && number != 0
-    {
+    if let Some(end) = END.get().filter(|_| number != 0) {
         end(number);
     }
 }

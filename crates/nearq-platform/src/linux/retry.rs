@@ -11,7 +11,7 @@ use crate::{Instant, Linux, LockPlatform, Threads, Wait};
 
 /// How long a waiting thread sleeps before its first check while no attempt is left, and the longest time between two checks.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
-const LONGEST_INTERVAL: Duration = Duration::from_mins(1);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The attempts of this process.
 pub(super) static RETRIES: Retries = Retries::new();

@@ -81,7 +81,7 @@ impl WatchedFile {
     fn keep(file: File) -> Option<Self> {
         let identity = identity(&file)?;
         // Relaxed, here and below: a number; nothing depends on it.
-        let counted = OPEN.try_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
+        let counted = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
             (open < MOST_OPEN).then_some(open + 1)
         });
         counted.ok().map(|_| WatchedFile { file: ManuallyDrop::new(file), identity })
@@ -110,10 +110,9 @@ impl Watch {
 
     pub(super) fn state(&mut self) -> Result<RunState, OsError> {
         let mut line = [0; START_OF_LINE];
-        if let Some(file) = self.file.as_ref().and_then(WatchedFile::file)
-            && let Ok(length) = file.read_at(&mut line, 0)
-            && let Some(state) = parse(&line[..length])
-        {
+        let file = self.file.as_ref().and_then(WatchedFile::file);
+        let read = file.and_then(|file| file.read_at(&mut line, 0).ok());
+        if let Some(state) = read.and_then(|length| parse(&line[..length])) {
             return Ok(state);
         }
         // The file was not opened yet or was closed by the program, or the thread has ended.

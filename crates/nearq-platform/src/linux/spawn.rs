@@ -11,6 +11,8 @@
 
 use std::thread::{Builder, JoinHandle};
 
+use nearq_topology::safe_text;
+
 use super::fences;
 use super::refusal::{self, refused};
 use super::thread::{self, Thread};
@@ -80,7 +82,7 @@ fn settle(spec: &ThreadSpec) {
 /// The part of a name that the kernel keeps: at most 15 bytes of whole characters, up to a zero byte.
 fn kernel_name(name: &str) -> &str {
     let name = name.split('\0').next().unwrap_or_default();
-    &name[..name.floor_char_boundary(LONGEST_NAME)]
+    safe_text::beginning(name, LONGEST_NAME)
 }
 
 #[cfg(test)]

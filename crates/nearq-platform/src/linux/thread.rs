@@ -209,14 +209,13 @@ pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), OsError> 
         let set = sys::Attributes { policy: class, flags, nice: reached, runtime };
         let taken = sys::set_attributes(tid, set);
         // Leaving SCHED_IDLE needs the privilege for the nice value that the thread has.
-        if let Err(error) = taken
-            && policy == SchedPolicy::Normal
-            && is(has.policy, libc::SCHED_IDLE)
-        {
-            let what = format!("bring {thread} out of the class SCHED_IDLE to nice {nice}");
-            let wanted = reached.min(nice);
-            let lacks = needs_privilege(tid, wanted);
-            return Err(refused(what, error, refusal::scheduling(wanted, error, lacks)));
+        if let Err(error) = taken {
+            if policy == SchedPolicy::Normal && is(has.policy, libc::SCHED_IDLE) {
+                let what = format!("bring {thread} out of the class SCHED_IDLE to nice {nice}");
+                let wanted = reached.min(nice);
+                let lacks = needs_privilege(tid, wanted);
+                return Err(refused(what, error, refusal::scheduling(wanted, error, lacks)));
+            }
         }
     }
     match (outcome, policy) {

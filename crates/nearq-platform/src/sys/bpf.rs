@@ -129,7 +129,7 @@ impl NumberMap {
     }
 
     fn file(&self) -> u32 {
-        self.0.as_raw_fd().cast_unsigned()
+        self.0.as_raw_fd() as u32
     }
 }
 

@@ -300,9 +300,8 @@ fn quota(groups: &[PathBuf], version_2: bool, files: &mut Files, found: &mut Fou
                 files.number::<i64>(&group.join("cpu.cfs_period_us")).filter(|period| *period > 0);
             quota.zip(period).map(|(quota, period)| quota as f64 / period as f64)
         };
-        if let Some(cpus) = cpus
-            && found.quota.as_ref().is_none_or(|smallest| cpus < smallest.cpus)
-        {
+        let smallest = found.quota.as_ref().map_or(f64::INFINITY, |quota| quota.cpus);
+        if let Some(cpus) = cpus.filter(|cpus| *cpus < smallest) {
             found.quota = Some(Quota::new(cpus, source));
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn indexes(
         let found = kind(name).and_then(|kind| levels.iter().find(|level| level.kind == kind));
         let found = found
             .ok_or_else(|| format!("{} in indexes is not a part of this machine", quoted(name)))?;
-        if !count.is_multiple_of(found.total) || loops.contains(&found.total) && found.total != 1 {
+        if count % found.total != 0 || loops.contains(&found.total) && found.total != 1 {
             return Err(format!("{} in indexes cannot be enumerated", quoted(name)));
         }
         loops.push(found.total);

@@ -162,9 +162,8 @@ impl<P: Platform> NodeActive<P> {
     /// Activates the next item that was not cancelled. False if there is none; or if the next one is locked, which stays there, so that no
     /// other item gets past it (the lock's holder sends the activation item); or if nothing is `left`.
     fn activate_next(&self, inactive_queue: &mut InactiveQueue<P>, left: &mut u32) -> bool {
-        while *left > 0
-            && let Some((place, item)) = inactive_queue.pop()
-        {
+        while *left > 0 {
+            let Some((place, item)) = inactive_queue.pop() else { break };
             *left -= 1;
             if item.is_stale() {
                 self.throw(item);
@@ -208,7 +207,7 @@ impl<P: Platform> NodeActive<P> {
         // Relaxed: a count of what could be thrown away. It is below zero for a moment if an item is thrown away before it is counted.
         let stale = self.stale.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.inactive.fetch_sub(1, Ordering::SeqCst);
-        stale.is_multiple_of(MANY_LEFT)
+        stale % MANY_LEFT == 0
     }
 
     /// Whether more cancelled items than `many` are on the lists, and more than others.
