@@ -34,15 +34,21 @@
 //! - Threads may wait for one `Condvar` with different mutexes at the same time.
 //! - Functions that wait for a time return a `bool`, false if the time was over, in place of `WaitTimeoutResult`.
 //! - In debug builds it is a panic to release a mutex that the thread does not hold, and to wait for one that it already holds.
-//! - There is no `RwLock`, no reentrant mutex and no mapped guard. With the feature `lock_api_0_5`, [`raw::RawMutex`] implements the traits
-//!   of the crate `lock_api`, version 0.5, which has the last two.
+//! - There is no `RwLock`, no reentrant mutex and no mapped guard. The crate `lock_api` has the last two.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `lock_api_0_4` | [`raw::RawMutex`] implements the traits of the crate `lock_api`, version 0.4 |
+//! | `lock_api_0_5` | the same for version 0.5, which needs Rust 1.95; this crate needs 1.85 |
 //!
 //! # The platform
 //!
 //! The types have a parameter, [`LockPlatform`](platform::LockPlatform), which is Linux unless it is named. The project's own tests run the
 //! same code on a simulated machine and under a model checker by naming another. Programs need not do so.
 
-#[cfg(feature = "lock_api_0_5")]
+#[cfg(any(feature = "lock_api_0_4", feature = "lock_api_0_5"))]
 mod api;
 mod condvar;
 mod deadline;
