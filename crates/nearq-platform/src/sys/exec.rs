@@ -18,7 +18,7 @@ use core::ptr;
 
 use super::memory::{MemoryMode, NodeMask};
 use super::signal::{BlockedSignals, SignalMask};
-use super::{Errno, Result, check};
+use super::{Errno, Result, Tid, check};
 
 /// The child's stack. Its calls are a few frames deep; the C library's own spawning has 32 KiB and more for the same.
 const STACK: usize = 64 * 1024;
@@ -126,7 +126,7 @@ pub(crate) fn spawn(
     });
     let mut order = Order {
         spawn,
-        parent: rustix::process::getpid().as_raw_pid(),
+        parent: Tid::of_first_thread().as_raw(),
         policy,
         placed: Placed { affinity: None, policy: bad_nodes },
         failed: None,

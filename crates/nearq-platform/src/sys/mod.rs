@@ -1,8 +1,8 @@
 //! System calls as typed, safe functions; nothing here knows what they are used for.
 //!
 //! One file a subject. Each function makes one call, returns the bare [`Errno`] and leaves the explaining to
-//! the caller, which knows what was tried. `rustix` is used for the calls that it has; the rest go through
-//! `libc`. The constants are theirs too, except the few that neither has, which name the kernel header.
+//! the caller, which knows what was tried. The calls go through `libc`. The constants are its too, except the few that it has not, which
+//! name the kernel header.
 //!
 //! Under Miri, which has few of these calls, the rest answer `ENOSYS` or do nothing; the functions say which.
 
@@ -12,6 +12,7 @@ mod bpf;
 mod cancel;
 mod clock;
 mod cpu;
+mod errno;
 mod exec;
 mod fork;
 mod futex;
@@ -27,6 +28,7 @@ pub(crate) use bpf::made;
 pub(crate) use cancel::defer_cancellation;
 pub(crate) use clock::{cpu_time, monotonic, real_time};
 pub(crate) use cpu::current_cpu;
+pub(crate) use errno::Errno;
 pub(crate) use exec::{NotSpawned, Policy, Spawn, Stack, handled_signals, spawn};
 pub(crate) use fork::at_fork;
 pub(crate) use futex::{futex_wait, futex_wake};
@@ -35,7 +37,6 @@ pub(crate) use memory::{
     MemoryMode, bind_range, default_policy, page_nodes, page_size, set_default_policy,
 };
 pub(crate) use process::{at_exit, has_more_rights, peer, peer_lives};
-pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
     Attributes, RESET_ON_FORK, Tid, affinity, is_real_time, is_thread_of_this_process, nice,
     nice_limit, scheduling, set_affinity, set_attributes, set_nice, set_scheduling,

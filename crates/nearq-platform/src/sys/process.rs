@@ -31,8 +31,7 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> Result<(u32, u32)> {
     Ok((u32::try_from(peer.pid).unwrap_or(0), peer.uid))
 }
 
-/// Whether the process that connected a socket, or that listens at its other end, still lives. Since Linux 6.5; [`Errno::NOPROTOOPT`]
-/// before.
+/// Whether the process that connected a socket, or that listens at its other end, still lives. Since Linux 6.5; `ENOPROTOOPT` before.
 pub(crate) fn peer_lives(socket: BorrowedFd<'_>) -> Result<bool> {
     let number = match option::<c_int>(socket, libc::SO_PEERPIDFD) {
         Ok(number) => number,

@@ -4,8 +4,6 @@ use core::mem::size_of;
 use core::num::NonZeroU64;
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, getpriority_process, getrlimit, setpriority_process};
-
 use super::{Errno, Result, check};
 use crate::SchedPolicy;
 
@@ -15,28 +13,31 @@ const _: () = assert!(cfg!(any(target_pointer_width = "64", target_endian = "lit
 
 /// A thread's number, unique on the machine while the thread lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Tid(Pid);
+pub(crate) struct Tid(i32);
 
 impl Tid {
     /// The number that the kernel knows.
     pub(crate) const fn as_raw(self) -> i32 {
-        self.0.as_raw_pid()
+        self.0
     }
 
     /// The thread that the process began with: its number is the process's.
     pub(crate) fn of_first_thread() -> Self {
-        Tid(rustix::process::getpid())
+        // SAFETY: no pointers; it cannot fail.
+        Tid(unsafe { libc::getpid() })
     }
 
     /// A number that a thread of any process may have; none if it is not positive.
     pub(crate) fn from_raw(raw: i32) -> Option<Self> {
-        Pid::from_raw(raw).map(Tid)
+        (raw > 0).then_some(Tid(raw))
     }
 }
 
 /// The caller's number. A system call, about 60 ns: not cached, because a fork changes it.
 pub(crate) fn tid() -> Tid {
-    Tid(rustix::thread::gettid())
+    // By its number: C libraries older than glibc 2.30 have no function for it.
+    // SAFETY: no pointers; it cannot fail.
+    Tid(unsafe { libc::syscall(libc::SYS_gettid) } as i32)
 }
 
 /// Whether the number is that of a thread of this process. Two system calls.
@@ -60,7 +61,10 @@ pub(crate) fn set_timer_slack(nanoseconds: NonZeroU64) -> Result<()> {
     if cfg!(miri) {
         return Ok(());
     }
-    rustix::thread::set_current_timer_slack(Some(nanoseconds))
+    // SAFETY: numbers. It concerns the caller alone.
+    let returned =
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds.get() as libc::c_ulong) };
+    check(returned).map(drop)
 }
 
 /// The CPUs on which the thread may run, as words of the kernel's mask.
@@ -112,7 +116,11 @@ pub(crate) fn nice(tid: Tid) -> Result<i32> {
     if cfg!(miri) {
         return Ok(0);
     }
-    getpriority_process(Some(tid.0))
+    // Not by the C library's function, which returns -1 both for a failure and for a nice value: the kernel returns 20 less the value.
+    // SAFETY: numbers.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, tid.as_raw()) };
+    check(returned).map(|returned| 20 - returned as i32)
 }
 
 /// Sets the thread's nice value (on Linux the call, though named after processes, is about one thread).
@@ -120,13 +128,20 @@ pub(crate) fn set_nice(tid: Tid, nice: i32) -> Result<()> {
     if cfg!(miri) {
         return Ok(());
     }
-    setpriority_process(Some(tid.0), nice)
+    // SAFETY: numbers.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, tid.as_raw(), nice) };
+    check(returned).map(drop)
 }
 
 /// The limit on nice values, `RLIMIT_NICE`: `20 - nice` for the most favoured value allowed.
 /// `None` is no limit.
 pub(crate) fn nice_limit() -> Option<u64> {
-    getrlimit(Resource::Nice).current
+    // If the call is refused (by a filter on system calls), no nice value below 20 is taken to be allowed.
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: validity: a place for the answer, which is ours. Aliasing: the only reference is the one passed. Thread: any thread may ask.
+    unsafe { libc::getrlimit(libc::RLIMIT_NICE, &raw mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Sets class, nice value and slice (zero is the system's own) in one call.
