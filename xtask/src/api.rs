@@ -16,7 +16,7 @@ use crate::examples;
 const FACADE: &str = "nearq";
 /// The crates whose types it exports, each with its features.
 const INNER: [(&str, &str); 5] = [
-    ("nearq-topology", ""),
+    ("nearq-topology", "hwloc"),
     ("nearq-home", ""),
     ("nearq-platform", ""),
     ("nearq-core", ""),

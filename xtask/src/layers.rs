@@ -11,7 +11,7 @@ type CrateRule = (&'static str, &'static [&'static str], &'static [&'static str]
 
 /// Every crate, in an order in which no crate uses a later one: so there are no circles.
 const PLAN: [CrateRule; 25] = [
-    ("nearq-topology", &[], &[]),
+    ("nearq-topology", &[], &["nearq-topology"]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
     ("nearq-platform", &["nearq-topology"], &[]),

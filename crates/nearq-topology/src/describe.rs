@@ -19,8 +19,8 @@ const ARCHIVE: (&[u8], usize) = (b"ustar", 257);
 
 impl Topology {
     /// Reads the machine that a user names on a command line: `sysfs:DIR` or the path of a folder that holds a machine's `/sys`
-    /// ([`from_sysfs`](Self::from_sysfs)), the path of an hwloc XML file ([`from_hwloc_xml`](Self::from_hwloc_xml)), or a synthetic
-    /// description ([`from_synthetic`](Self::from_synthetic)).
+    /// ([`from_sysfs`](Self::from_sysfs)), a synthetic description ([`from_synthetic`](Self::from_synthetic)), or, with the feature
+    /// `hwloc`, the path of an hwloc XML file.
     ///
     /// # Errors
     /// If it is none of these, or what it names cannot be read.
@@ -49,7 +49,7 @@ impl Topology {
         }
         // This includes a link that leads nowhere, or in a circle: the error says so.
         if path.symlink_metadata().is_ok() || name.starts_with('/') {
-            return Self::from_hwloc_xml(&text_of(path)?);
+            return from_file(path);
         }
         // A description always says how many of something, so a text without ':' or one that looks like a path is a
         // mistake.
@@ -59,6 +59,18 @@ impl Topology {
         }
         Err(TopologyError::Description { text: name.into() })
     }
+}
+
+#[cfg(feature = "hwloc")]
+fn from_file(path: &Path) -> Result<Topology, TopologyError> {
+    Topology::from_hwloc_xml(&text_of(path)?)
+}
+
+#[cfg(not(feature = "hwloc"))]
+fn from_file(path: &Path) -> Result<Topology, TopologyError> {
+    text_of(path)?;
+    let reason = "the program is built without the feature hwloc, which reads such files".into();
+    Err(TopologyError::Xml { reason })
 }
 
 /// The text of a file that describes a machine. Hidden: it is for the crates of this workspace.

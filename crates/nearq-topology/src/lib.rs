@@ -1,8 +1,8 @@
 //! Which CPUs, caches, nodes and distances a machine has, and the pods of every scope.
 //!
 //! Everything here is plain data. A [`Topology`] is built from the files a Linux kernel publishes
-//! ([`Topology::from_sysfs`]), from an hwloc XML export ([`Topology::from_hwloc_xml`]) or from a short
-//! synthetic description ([`Topology::from_synthetic`]), and never changes afterwards: if the machine
+//! ([`Topology::from_sysfs`]), from a short synthetic description ([`Topology::from_synthetic`]) or from an
+//! hwloc XML export (`Topology::from_hwloc_xml`), and never changes afterwards: if the machine
 //! changes, build another one. [`Topology::pods`] groups its CPUs the way the kernel's workqueues do, and
 //! [`Limits`] says which of the CPUs this process may use and why.
 //!
@@ -33,6 +33,12 @@
 //! These always nest, whatever the machine claims. So a last-level cache that spans several nodes (sub-NUMA clustering) is cut into one LLC
 //! domain for each node, as the kernel's scheduler domains do; [`Topology::caches`] still shows the cache whole. Packages, dies and
 //! clusters are reported as found, and may cross nodes.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `hwloc` | `Topology::from_hwloc_xml`, and such files for [`Topology::from_description`] |
 
 mod assemble;
 mod cpuset;
@@ -41,6 +47,7 @@ mod describe;
 mod distance;
 mod error;
 mod files;
+#[cfg(feature = "hwloc")]
 mod hwloc_xml;
 mod limits;
 mod parts;

@@ -142,6 +142,7 @@
 //! | `control` (default) | the control socket and the module [`control`]; [`Runtime::time_items`] and [`Runtime::trace`] |
 //! | `metrics` | the module `metrics`: the process's counts as OpenMetrics text; implies `control` |
 //! | `prometheus_client_0_25` | in `metrics`, a collector for a registry of that version of `prometheus-client`; implies `metrics` |
+//! | `hwloc` | [`topology`]: machines from hwloc's XML format |
 //! | `usdt` | each item's queueing, start and end as probes of the system (USDT), for perf, bpftrace and gdb |
 //! | `tracing` | for the crate `tracing`: each item's queueing and each stall as an event, each execution as a span |
 //!
