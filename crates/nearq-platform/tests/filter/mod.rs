@@ -25,7 +25,7 @@ pub(crate) fn forget_option(option: libc::c_int) -> bool {
         load(NUMBER),
         unless(libc::SYS_getsockopt as u32, 3),
         load(argument(2)),
-        unless(option.cast_unsigned(), 1),
+        unless(option as u32, 1),
         end(refusal(libc::ENOPROTOOPT)),
     ])
 }
@@ -48,7 +48,7 @@ fn end(answer: u32) -> libc::sock_filter {
 }
 
 fn refusal(errno: libc::c_int) -> u32 {
-    libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
+    libc::SECCOMP_RET_ERRNO | errno as u32
 }
 
 /// Calls that no step decides are allowed.

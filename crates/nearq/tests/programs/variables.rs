@@ -25,7 +25,7 @@ fn complaints(test: &str, value: &OsString) -> String {
     program.args(["--exact", test, "--nocapture"]).env(CHILD, "1");
     let output = program.envs(variables().into_iter().map(|name| (name, value))).output().unwrap();
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{}: {} {complaints}", value.display(), output.status);
+    assert!(output.status.success(), "{value:?}: {} {complaints}", output.status);
     complaints
 }
 
