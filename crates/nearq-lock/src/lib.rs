@@ -94,3 +94,8 @@ pub use settings::{Mode, Settings, UnknownMode};
 pub use snapshot::{SlottedMutex, Snapshot};
 pub use statistics::Statistics;
 pub use threshold::{OutOfBounds, Threshold};
+
+/// The README's example is compiled and run with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

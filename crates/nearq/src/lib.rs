@@ -216,7 +216,8 @@ pub use nearq_platform::OsError;
 pub use nearq_topology as topology;
 pub use nearq_topology::Topology;
 
-/// The README's examples are compiled and run with those of the documentation.
+/// The examples of the README and of the project's are compiled and run with those of the documentation.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../PROJECT.md")]
 struct Readme;
