@@ -22,6 +22,11 @@
 //! | `runtime` | the process-wide runtime, in programs that have one |
 //! | `attend` | how the server starts in a program that never calls it |
 //! | `values` | values as text: what `set` takes and `get` shows |
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `runtime` (default) | a runtime can be inspected; without it, only the mutexes of a process |
+//! | `metrics` | the counts as OpenMetrics |
 
 // This crate is for Linux: it uses sockets, a thread that blocks on them, the clock, and files of the process.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]

@@ -31,6 +31,12 @@
 //! | `task` | kinds of items: those that run again and again, closures, futures |
 //! | `fork_join` | how an item forks, and how other workers help |
 //! | `user` | what users see |
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `observe` (default) | items can be timed and traced |
+//! | `usdt` | each item's queueing, start and end as probes of the system |
+//! | `tracing` | each item's queueing and each stall as an event of the crate `tracing`, each execution as a span |
 
 mod base;
 mod deque;
