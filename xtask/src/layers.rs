@@ -15,7 +15,8 @@ const PLAN: [CrateRule; 25] = [
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
     ("nearq-platform", &["nearq-topology"], &[]),
-    ("nearq-processes", &["nearq-home", "nearq-platform", "nearq-topology"], &[]),
+    ("nearq-tree", &[], &[]),
+    ("nearq-processes", &["nearq-home", "nearq-platform", "nearq-topology", "nearq-tree"], &[]),
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
     ("nearq-checks", &[], &[]),
     ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock", "nearq-model"]),
@@ -57,7 +58,6 @@ const PLAN: [CrateRule; 25] = [
         ],
         &["nearq-model"],
     ),
-    ("nearq-tree", &["nearq-platform", "nearq-processes"], &["nearq-home", "nearq-topology"]),
     (
         "nearq-cli",
         &[
@@ -68,7 +68,6 @@ const PLAN: [CrateRule; 25] = [
             "nearq-processes",
             "nearq-report",
             "nearq-topology",
-            "nearq-tree",
         ],
         &["nearq"],
     ),

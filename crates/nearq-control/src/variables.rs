@@ -94,7 +94,7 @@ pub const VARIABLES: &[Variable] = &[
         "NEARQ_TREE_LIBRARY",
         Reader::Command,
         "a file",
-        "The path of libnearq_tree.so, which `nearq run --tree` preloads; if not set: beside nearq, in deps/, or in ../lib/nearq/",
+        "The path of libnearq_tree.so, which `nearq run --tree` preloads; if not set: beside nearq, or in ../lib/nearq/, or else the one inside nearq",
     ),
     variable(
         "NEARQ_TREE_CHOOSE",

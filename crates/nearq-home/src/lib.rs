@@ -16,7 +16,7 @@
 //! | file | decides |
 //! |---|---|
 //! | `nodes` | which places can be a home, and how far apart they are |
-//! | `pick` | where something new is at home |
+//! | `pick`, `least_loaded` | where something new is at home |
 //! | `weights` | how much imbalance makes a task leave its home; all numbers that can be set |
 //! | `soft_affinity` | which tasks are let out of their home now, and which come back: soft affinity, made of masks of CPUs |
 //! | `home_migration` | whether the home itself should move, because the memory is elsewhere |
@@ -25,13 +25,15 @@
 //! firmware's: 10 within a node, more between nodes.
 
 mod home_migration;
+mod least_loaded;
 mod nodes;
 mod pick;
 mod soft_affinity;
 mod weights;
 
 pub use home_migration::{Evidence, HomeMigration, Verdict, VerdictReason};
+pub use least_loaded::least_loaded;
 pub use nodes::{Node, NodeError, Nodes};
-pub use pick::{Load, least_loaded, pick};
+pub use pick::{Load, pick};
 pub use soft_affinity::{Action, NodeLoad, Seen, SoftAffinity, milli};
 pub use weights::{Belongs, WeightError, Weights};

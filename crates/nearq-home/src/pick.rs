@@ -1,6 +1,6 @@
 //! Chooses the home of something new: the node with the least load per CPU; among equals, the nearest.
 
-use crate::Nodes;
+use crate::{Nodes, least_loaded};
 
 /// The load of a node, in thousandths of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,34 +42,6 @@ pub fn pick(nodes: &Nodes, loads: &[Load], from: Option<usize>) -> usize {
         |index| nodes.get(index).capacity,
         |index| from.map_or(0, |from| nodes.distance(from, index)),
     )
-}
-
-/// As [`pick`], but the nodes are described by functions, which return for each of the `count` nodes its load and the capacity of its CPUs
-/// together, both in thousandths, and its distance. It neither allocates nor panics, whatever the functions return, so a process can use it
-/// before it has begun its program.
-///
-/// ```
-/// assert_eq!(nearq_home::least_loaded(3, |index| [1500, 800, 900][index], |_| 4000, |_| 0), 1);
-/// ```
-#[inline]
-pub fn least_loaded(
-    count: usize,
-    load: impl Fn(usize) -> u64,
-    capacity: impl Fn(usize) -> u32,
-    distance: impl Fn(usize) -> u32,
-) -> usize {
-    // The load with one more task.
-    let load = |index: usize| load(index).saturating_add(1000);
-    let mut best = 0;
-    for index in 1..count {
-        // load / capacity, compared without dividing.
-        let ours = load(index).saturating_mul(u64::from(capacity(best)));
-        let theirs = load(best).saturating_mul(u64::from(capacity(index)));
-        if ours < theirs || ours == theirs && distance(index) < distance(best) {
-            best = index;
-        }
-    }
-    best
 }
 
 #[cfg(test)]

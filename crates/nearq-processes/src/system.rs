@@ -251,8 +251,7 @@ pub(crate) fn leave_group() {
 }
 
 /// Whether the memory policy is the system's default: no policy has been set for this process.
-#[inline]
-pub fn has_usual_memory() -> bool {
+pub(crate) fn has_usual_memory() -> bool {
     let mut mode: c_int = libc::MPOL_DEFAULT;
     let nowhere = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: the place is ours; nodes are not asked for, and no address is used.

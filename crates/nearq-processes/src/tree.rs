@@ -7,10 +7,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `layout` | the table's layout, and how an entry is packed into a word |
-//! | `view` | the table as a slice of words, for nearq and members alike |
-//! | `member` | what a member does: takes a home, gives it back |
-//! | `variable` | the variable `NEARQ_TREE`: what a member knows and passes on |
+//! | `nearq-tree`, a crate | the library, and what it has in common with nearq: the table's layout, what a member does, the variable |
+//! | `library` | the file of the library, for the loader |
 //! | `table` | nearq's own table: made, corrected; and tables of others, read |
 //! | `supervisor` | the process that keeps a table: finds members, removes those that have ended, lets out and brings back |
 //! | `relatives` | what descendants know about the tree, and how changes to them are undone |
@@ -43,14 +41,13 @@
 //! Further safeguards of the table: the file has no name, its length is sealed, and the number of its supervisor, its descriptor and a
 //! random token are in the environment. If any of the three does not match, the process does not use the table.
 
-mod layout;
-pub mod member;
+pub mod library;
 mod relatives;
 mod start;
 mod supervisor;
 mod table;
-pub mod variable;
-mod view;
+
+use nearq_tree::{layout, member, variable, view};
 
 pub use layout::{
     Entry, FILE, How, Layout, MAX_ENTRIES, MAX_HOMES, MAX_MASK_WORDS, State, USUAL_ENTRIES,
@@ -59,8 +56,6 @@ pub use start::{Choose, End, Error, SUPERVISOR, Tree, become_command};
 pub use supervisor::{ENOUGH, Summary};
 pub use table::{Counts, Table, TableCopy};
 pub use view::View;
-
-pub use crate::system::has_usual_memory;
 
 #[cfg(test)]
 mod tests;

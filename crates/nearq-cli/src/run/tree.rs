@@ -101,36 +101,38 @@ fn print_notice(text: &str) {
     output::print_aside(&format!("nearq: {text}\n"));
 }
 
-/// Finds the library: at the path in the variable, beside this program, or where an installation puts it.
+/// Finds the library: at the path in the variable, beside this program, or where an installation puts it. If there is none, or the loader
+/// cannot load it, the library inside this program is written to a file.
 fn library() -> Result<PathBuf, Failure> {
-    let named = env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    if let Some(named) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        let named = PathBuf::from(named);
+        return loadable(&named).map_err(|why| {
+            Failure::input(format!(
+                "{VARIABLE}: --tree cannot use {}: {why}; set it to the path of {LIBRARY}, or unset it",
+                named.display()
+            ))
+        });
+    }
     let executable = env::current_exe().unwrap_or_default();
     let folder = executable.parent().unwrap_or(Path::new("/"));
-    let places = [
-        folder.join(LIBRARY),
-        // Cargo puts the library here when it builds this program.
-        folder.join("deps").join(LIBRARY),
-        folder.join("../lib/nearq").join(LIBRARY),
-    ];
-    let is_named = named.is_some();
-    let tried = named.map_or_else(|| places.to_vec(), |named| vec![named]);
-    let Some(found) = tried.iter().find(|path| path.is_file()) else {
-        let tried: Vec<String> = tried.iter().map(|path| path.display().to_string()).collect();
-        let what = if is_named { format!("{VARIABLE}: ") } else { String::new() };
-        return Err(Failure::input(format!(
-            "{what}--tree needs the library {LIBRARY}, which is not at {}; \
-             build it (cargo build -p nearq-tree) or set {VARIABLE} to its path",
-            tried.join(", ")
-        )));
-    };
-    let path = fs::canonicalize(found).map_err(Failure::run)?;
+    let places = [folder.join(LIBRARY), folder.join("../lib/nearq").join(LIBRARY)];
+    if let Some(found) = places.iter().find_map(|path| loadable(path).ok()) {
+        return Ok(found);
+    }
+    tree::library::file().map_err(|error| {
+        Failure::run(format!("--tree: {error}; or set {VARIABLE} to the path of {LIBRARY}"))
+    })
+}
+
+/// The path by which the loader can load that file, or why it cannot.
+fn loadable(file: &Path) -> Result<PathBuf, &'static str> {
+    let path = fs::canonicalize(file).ok().filter(|path| path.is_file());
+    let path = path.ok_or("there is no such file")?;
     // The loader ends a name at a blank or a colon.
     if path.to_str().is_none_or(|path| path.contains([' ', ':'])) {
-        return Err(Failure::input(format!(
-            "--tree: the loader cannot load {}: \
-             its path contains a blank or a colon, or is not UTF-8; set {VARIABLE} to the path of a copy elsewhere",
-            path.display()
-        )));
+        return Err(
+            "the loader cannot load it: its path contains a blank or a colon, or is not UTF-8",
+        );
     }
     Ok(path)
 }

@@ -10,6 +10,7 @@ mod invented;
 mod listed;
 mod served;
 
+mod alone;
 mod beside_parallel;
 mod experiments;
 mod frozen;

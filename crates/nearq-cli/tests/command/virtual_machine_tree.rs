@@ -53,7 +53,6 @@ fn each_program_of_a_tree_runs_on_the_node_of_its_memory() {
     let Some(nearq) = static_program(&arguments, "nearq") else { return };
     let test = std::env::current_exe().expect("a test knows its file");
     let folder = test.ancestors().nth(2).expect("it is in a folder of a folder");
-    let library = folder.join("deps/libnearq_tree.so");
     let homebody = folder.join("examples/homebody");
     if !homebody.exists() {
         // If a single test is requested by name, examples are not built.
@@ -63,9 +62,7 @@ fn each_program_of_a_tree_runs_on_the_node_of_its_memory() {
         let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
         assert!(built.expect("cargo is there").success());
     }
-    for file in [&library, &homebody] {
-        assert!(file.exists(), "there is no {}", file.display());
-    }
+    assert!(homebody.exists(), "there is no {}", homebody.display());
     let work = Folder::new("tree-two");
     // Eight programs that work until all of them have been checked. The shell reads from the system which programs they are: it waits
     // without starting another process.
@@ -75,14 +72,14 @@ fn each_program_of_a_tree_runs_on_the_node_of_its_memory() {
                 ./nearq homes --json > /tmp/looked; mv /tmp/looked /tmp/homes\nwait\ncat /tmp/said.*\n\
                 echo HOMES; cat /tmp/homes; echo; echo END";
     fs::write(work.path("tree.sh"), tree).unwrap();
-    let steps = "cd /job\nexport NEARQ_TREE_LIBRARY=/job/libnearq_tree.so\n\
+    let steps = "cd /job\n\
                  ./nearq run --tree --json /tmp/json -- ./dash tree.sh\necho STATUS $?\ncat /tmp/json; echo; echo LAST\n\
                  ./nearq run --tree -- ./dash -c 'exit 42'; echo STATUS $?\n\
                  grep -c memfd:nearq-tree /proc/*/maps | grep -v ':0' ; ps | grep steward | grep -v grep\n";
     fs::write(work.path("steps.sh"), steps).unwrap();
     let (tree, steps) = (PathBuf::from(work.path("tree.sh")), PathBuf::from(work.path("steps.sh")));
     let mut files = libraries;
-    files.extend([nearq, library, homebody, tree, steps]);
+    files.extend([nearq, homebody, tree, steps]);
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let Some(output) = boot_with(&machine, "A", &files, Path::new("sh"), &["/job/steps.sh"]) else {
         return;

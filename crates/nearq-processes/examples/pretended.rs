@@ -9,11 +9,10 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
 
 use nearq_home::{Nodes, Weights};
 use nearq_platform::{Linux, Placement as _, Threads as _};
-use nearq_processes::tree::{Choose, Summary, Tree};
+use nearq_processes::tree::{Choose, Summary, Tree, library};
 use nearq_topology::CpuSet;
 
 fn main() {
@@ -30,9 +29,7 @@ fn main() {
     let (first, second) = cpus.split_at(cpus.len() / 2);
     let halves = [first, second].map(|half| half.iter().copied().collect::<CpuSet>());
     let places = halves.map(|half| (memory, half));
-    let library = std::env::current_exe().expect("it is known");
-    let library: PathBuf =
-        library.ancestors().nth(2).expect("a folder").join("deps/libnearq_tree.so");
+    let library = library::file().expect("this machine can have the library");
     let tree = Tree {
         nodes: Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]),
         widest: allowed,

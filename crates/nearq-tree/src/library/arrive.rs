@@ -19,13 +19,13 @@ use core::ptr;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use nearq_platform::{Linux, SavedErrno};
-use nearq_processes::tree::member::{self, Event};
-use nearq_processes::tree::variable::{self, Inherited, Mask, TreeVariable};
-use nearq_processes::tree::{FILE, How, MAX_MASK_WORDS, View, has_usual_memory};
-
-use crate::environment::Environment;
-use crate::system;
+use super::environment::Environment;
+use super::system::{SavedErrno, has_usual_memory};
+use super::{home_hint, system};
+use crate::layout::{FILE, How, MAX_MASK_WORDS};
+use crate::member::{self, Event};
+use crate::variable::{self, Inherited, Mask, TreeVariable};
+use crate::view::View;
 
 /// Programs that choose CPUs or memory for other programs.
 const CHOOSERS: [&[u8]; 4] = [b"taskset", b"numactl", b"hwloc-bind", b"nearq"];
@@ -229,7 +229,7 @@ fn settle(view: &View<'_>, how: How, value: &mut [u8]) {
     variable::rewrite(value, Inherited::Home, &mask);
     // Reports the home to the scheduler of the whole machine, if that is the node affine scheduler, which uses it when nearq lets the
     // program out.
-    Linux::set_home_hint_of(pid, Some(view.memory(claim.home) as usize));
+    home_hint::send(pid, view.memory(claim.home));
     SLOT.store(claim.slot, Ordering::Relaxed);
     PID.store(pid, Ordering::Relaxed);
     member::report(view, Event::Placed(claim.home));

@@ -17,11 +17,7 @@ pub(crate) fn pretended() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its file");
     let folder = test.ancestors().nth(2).expect("it is in a folder of a folder");
     let program = folder.join("examples/pretended");
-    assert!(program.exists(), "`cargo test -p nearq-tree` builds {}", program.display());
-    assert!(
-        folder.join("deps/libnearq_tree.so").exists(),
-        "cargo builds the library before the tests"
-    );
+    assert!(program.exists(), "`cargo test -p nearq-processes` builds {}", program.display());
     program
 }
 

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{Entry, Layout, MAGIC, header, home};
+use crate::layout::{Entry, Layout, MAGIC, header, home};
 
 /// A number of tasks above this is nonsense.
 const MOST_TASKS: u64 = 1 << 22;
@@ -31,7 +31,7 @@ impl<'a> View<'a> {
     }
 
     /// Makes a table from words that are all zero.
-    pub(crate) fn make(words: &'a [AtomicU64], layout: Layout, token: u64) -> Option<Self> {
+    pub fn make(words: &'a [AtomicU64], layout: Layout, token: u64) -> Option<Self> {
         let view = (layout.words() <= words.len()).then_some(Self { words, layout })?;
         view.put(header::LAYOUT, layout.to_word());
         view.put(header::TOKEN, token);
@@ -40,7 +40,7 @@ impl<'a> View<'a> {
     }
 
     /// A table whose layout is already known. There must be as many words as the layout needs.
-    pub(crate) fn known(words: &'a [AtomicU64], layout: Layout) -> Self {
+    pub fn known(words: &'a [AtomicU64], layout: Layout) -> Self {
         Self { words, layout }
     }
 
@@ -81,23 +81,27 @@ impl<'a> View<'a> {
         if home < self.layout.homes() { self.get(Layout::home_at(home) + word) } else { 0 }
     }
 
-    pub(crate) fn set_home_word(&self, home: usize, word: usize, value: u64) {
+    /// Sets a word of a home.
+    pub fn set_home_word(&self, home: usize, word: usize, value: u64) {
         if home < self.layout.homes() {
             self.put(Layout::home_at(home) + word, value);
         }
     }
 
+    /// A word of the header.
     #[inline]
-    pub(crate) fn count(&self, what: usize) -> u64 {
+    pub fn count(&self, what: usize) -> u64 {
         self.get(what)
     }
 
+    /// Adds one to a word of the header.
     #[inline]
-    pub(crate) fn count_up(&self, what: usize) {
+    pub fn count_up(&self, what: usize) {
         self.add(what, 1);
     }
 
-    pub(crate) fn set_count(&self, what: usize, value: u64) {
+    /// Sets a word of the header.
+    pub fn set_count(&self, what: usize, value: u64) {
         self.put(what, value);
     }
 
@@ -111,7 +115,7 @@ impl<'a> View<'a> {
 
     /// Adds one process to a home, if the count is still the one that was seen.
     #[inline]
-    pub(crate) fn give(&self, home: usize, seen: u32) -> bool {
+    pub fn give(&self, home: usize, seen: u32) -> bool {
         let word = self.words.get(Layout::home_at(home) + home::GIVEN);
         let Some(word) = word.filter(|_| home < self.layout.homes()) else { return false };
         let current = word.load(Ordering::Relaxed);
@@ -130,7 +134,7 @@ impl<'a> View<'a> {
 
     /// Adds that many processes to a home, or removes them.
     #[inline]
-    pub(crate) fn correct(&self, home: usize, by: i64) {
+    pub fn correct(&self, home: usize, by: i64) {
         if home < self.layout.homes() {
             self.add(Layout::home_at(home) + home::GIVEN, by as u64);
         }
@@ -142,8 +146,9 @@ impl<'a> View<'a> {
         self.home_word(home, home::CHOSEN)
     }
 
+    /// Counts that a member has chosen a home.
     #[inline]
-    pub(crate) fn count_chosen(&self, home: usize) {
+    pub fn count_chosen(&self, home: usize) {
         if home < self.layout.homes() {
             self.add(Layout::home_at(home) + home::CHOSEN, 1);
         }
@@ -182,7 +187,8 @@ impl<'a> View<'a> {
         (self.get(word) >> shift & 0xff) as u32
     }
 
-    pub(crate) fn set_distance(&self, from: usize, to: usize, distance: u8) {
+    /// Sets the distance between two homes.
+    pub fn set_distance(&self, from: usize, to: usize, distance: u8) {
         let (word, shift) = self.layout.distance_at(from, to);
         let others = self.get(word) & !(0xff << shift);
         self.put(word, others | u64::from(distance) << shift);
@@ -195,13 +201,14 @@ impl<'a> View<'a> {
         if is_one { self.get(self.layout.mask_at(home) + word) } else { 0 }
     }
 
-    pub(crate) fn set_mask_word(&self, home: usize, word: usize, value: u64) {
+    /// Sets a word of a home's mask of CPUs.
+    pub fn set_mask_word(&self, home: usize, word: usize, value: u64) {
         self.put(self.layout.mask_at(home) + word, value);
     }
 
     /// The two words of an entry.
     #[inline]
-    pub(crate) fn slot(&self, entry: usize) -> Option<(&'a AtomicU64, &'a AtomicU64)> {
+    pub fn slot(&self, entry: usize) -> Option<(&'a AtomicU64, &'a AtomicU64)> {
         let at = self.layout.entry_at(entry & (self.layout.entries() - 1));
         Some((self.words.get(at)?, self.words.get(at + 1)?))
     }
@@ -217,7 +224,7 @@ impl<'a> View<'a> {
     }
 
     /// Changes an entry, if it has not changed since it was read.
-    pub(crate) fn replace(&self, entry: usize, seen: Entry, new: Entry) -> bool {
+    pub fn replace(&self, entry: usize, seen: Entry, new: Entry) -> bool {
         let Some((word, _)) = self.slot(entry) else { return false };
         // Relaxed: the word is complete in itself, and its time stays.
         let (seen, new) = (seen.to_word(), new.to_word());

@@ -15,7 +15,7 @@
 //! program knows whether a mask that it inherited was that of a home, even through forks and shells that have no entry in the table, and
 //! even when the table is gone. Nothing here allocates or panics.
 
-use super::layout::MAX_MASK_WORDS;
+use crate::layout::MAX_MASK_WORDS;
 
 /// The variable's name.
 pub const VARIABLE: &str = "NEARQ_TREE";
@@ -99,6 +99,7 @@ impl<'a> TreeVariable<'a> {
 }
 
 /// The value of the variable for a tree with that table.
+#[cfg(not(preloaded))]
 pub fn value(supervisor: u32, descriptor: u32, token: u64, widest: &[u64]) -> String {
     let digits = digits_of(widest);
     let mut wide = vec![b'0'; digits];

@@ -12,7 +12,7 @@
 //! ```
 
 /// The first word identifies the table and the version of its layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"nearqtr1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"nearqtr1");
 /// A table for more homes is refused when it is made.
 pub const MAX_HOMES: usize = 256;
 /// 8192 CPUs, as many as the largest kernel is built for.
@@ -23,7 +23,7 @@ pub const MAX_ENTRIES: usize = 1 << 16;
 pub const USUAL_ENTRIES: usize = 1 << 13;
 /// How many entries are checked, from the one selected by a process's number. Numbers are assigned in sequence, so the first entry is
 /// nearly always free.
-pub(crate) const WINDOW: usize = 64;
+pub const WINDOW: usize = 64;
 
 const HEADER_WORDS: usize = 16;
 const HOME_WORDS: usize = 8;
@@ -34,37 +34,41 @@ const DISTANCES_IN_A_WORD: usize = 8;
 pub const FILE: &[u8] = b"/memfd:nearq-tree";
 
 /// Words of the header.
-pub(crate) mod header {
-    pub(crate) const MAGIC: usize = 0;
-    pub(crate) const LAYOUT: usize = 1;
-    pub(crate) const TOKEN: usize = 2;
-    pub(crate) const FLAGS: usize = 3;
+pub mod header {
+    /// The word that identifies the table.
+    pub const MAGIC: usize = 0;
+    /// The layout.
+    pub const LAYOUT: usize = 1;
+    /// The token by which members recognise the table.
+    pub const TOKEN: usize = 2;
+    /// `member::MEMORY` and `member::MOVES`.
+    pub const FLAGS: usize = 3;
     /// The index of the home of all members, plus one, or 0 if each member chooses.
-    pub(crate) const FIXED: usize = 4;
+    pub const FIXED: usize = 4;
     /// Members that found no free entry.
-    pub(crate) const FULL: usize = 9;
+    pub const FULL: usize = 9;
     /// Members whose affinity was refused.
-    pub(crate) const AFFINITY_REFUSED: usize = 10;
+    pub const AFFINITY_REFUSED: usize = 10;
     /// Members whose memory policy was refused.
-    pub(crate) const MEMORY_REFUSED: usize = 11;
+    pub const MEMORY_REFUSED: usize = 11;
     /// Members that chose their CPUs themselves.
-    pub(crate) const LEFT_ALONE: usize = 12;
+    pub const LEFT_ALONE: usize = 12;
 }
 
 /// Words of a home.
-pub(crate) mod home {
+pub mod home {
     /// Homes given out: entries that live here.
-    pub(crate) const GIVEN: usize = 0;
+    pub const GIVEN: usize = 0;
     /// Running work of tasks without a home here, in thousandths of a task; nearq publishes it.
-    pub(crate) const OTHERS: usize = 1;
+    pub const OTHERS: usize = 1;
     /// The capacity of its CPUs together, in thousandths of a CPU.
-    pub(crate) const CAPACITY: usize = 2;
+    pub const CAPACITY: usize = 2;
     /// The system's number of the node from which its memory comes.
-    pub(crate) const MEMORY: usize = 3;
+    pub const MEMORY: usize = 3;
     /// The system's number of the node or of the cache.
-    pub(crate) const ID: usize = 4;
+    pub const ID: usize = 4;
     /// How often a member has chosen this home.
-    pub(crate) const CHOSEN: usize = 5;
+    pub const CHOSEN: usize = 5;
 }
 
 /// How many of each part a table has.
@@ -89,14 +93,16 @@ impl Layout {
         }
     }
 
+    /// The layout that a word of the header has; `None` if a number is beyond its limit.
     #[inline]
-    pub(crate) const fn of_word(word: u64) -> Option<Self> {
+    pub const fn of_word(word: u64) -> Option<Self> {
         let (homes, mask_words) = (word & 0xffff, word >> 16 & 0xffff);
         Self::new(homes as usize, mask_words as usize, (word >> 32) as usize)
     }
 
+    /// The word of the header.
     #[inline]
-    pub(crate) const fn to_word(self) -> u64 {
+    pub const fn to_word(self) -> u64 {
         self.homes as u64 | (self.mask_words as u64) << 16 | (self.entries as u64) << 32
     }
 
@@ -118,27 +124,29 @@ impl Layout {
         self.entries
     }
 
+    /// The first word of a home.
     #[inline]
-    pub(crate) const fn home_at(home: usize) -> usize {
+    pub const fn home_at(home: usize) -> usize {
         HEADER_WORDS + home * HOME_WORDS
     }
 
     /// The mask of a home; index `homes()` is the widest mask.
     #[inline]
-    pub(crate) const fn mask_at(self, home: usize) -> usize {
+    pub const fn mask_at(self, home: usize) -> usize {
         Self::home_at(self.homes) + home * self.mask_words
     }
 
     /// The index of the word, and the shift within it.
     #[inline]
-    pub(crate) const fn distance_at(self, from: usize, to: usize) -> (usize, u32) {
+    pub const fn distance_at(self, from: usize, to: usize) -> (usize, u32) {
         let pair = from * self.homes + to;
         let word = self.mask_at(self.homes + 1) + pair / DISTANCES_IN_A_WORD;
         (word, (pair % DISTANCES_IN_A_WORD) as u32 * 8)
     }
 
+    /// The first word of an entry.
     #[inline]
-    pub(crate) const fn entry_at(self, entry: usize) -> usize {
+    pub const fn entry_at(self, entry: usize) -> usize {
         let distances = (self.homes * self.homes).div_ceil(DISTANCES_IN_A_WORD);
         self.mask_at(self.homes + 1) + distances + entry * ENTRY_WORDS
     }
@@ -192,7 +200,7 @@ pub struct Entry {
 impl Entry {
     /// `None` for a free entry, and for a word that is not a packed entry.
     #[inline]
-    pub(crate) const fn of_word(word: u64) -> Option<Self> {
+    pub const fn of_word(word: u64) -> Option<Self> {
         let state = match word >> 56 {
             1 => State::Home,
             2 => State::Out,
@@ -211,8 +219,9 @@ impl Entry {
         if pid == 0 { None } else { Some(Self { pid, home, how, state }) }
     }
 
+    /// The word of the entry.
     #[inline]
-    pub(crate) const fn to_word(self) -> u64 {
+    pub const fn to_word(self) -> u64 {
         let state = match self.state {
             State::Home => 1_u64,
             State::Out => 2,

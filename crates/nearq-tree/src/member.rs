@@ -5,10 +5,9 @@
 
 use core::sync::atomic::Ordering;
 
-use nearq_home::least_loaded;
-
-use super::layout::{Entry, How, State, WINDOW, header};
-use super::view::View;
+use crate::layout::{Entry, How, State, WINDOW, header};
+use crate::least_loaded::least_loaded;
+use crate::view::View;
 
 /// How often the choice is repeated because another process was faster.
 const TRIES: usize = 8;
@@ -223,6 +222,6 @@ pub fn sets_memory(view: &View<'_>) -> bool {
 }
 
 /// The flag for it.
-pub(crate) const MEMORY: u64 = 1;
+pub const MEMORY: u64 = 1;
 /// The flag for [`may_be_moved`].
-pub(crate) const MOVES: u64 = 2;
+pub const MOVES: u64 = 2;

@@ -1,0 +1,1 @@
+../../nearq-home/src/least_loaded.rs
