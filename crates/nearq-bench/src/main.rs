@@ -10,7 +10,7 @@ mod sim;
 mod soak;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use nearq_command::{Failure, arguments, signals};
+use nearq_command::{Failure, arguments, completion, man, signals};
 use std::process::ExitCode;
 
 /// This allocator makes simulated runs repeatable; everything else gets the C library's allocator.
@@ -41,6 +41,9 @@ enum Command {
 
 fn main() -> ExitCode {
     signals::outlive_file_limit();
+    if let Some(result) = asked_by_nearq() {
+        return result.map_or_else(|failure| failure.report("nearq"), |()| ExitCode::SUCCESS);
+    }
     let result = refused::run(|| match arguments::parsed() {
         Ok(Cli { command: Command::Bench { experiment } }) => bench::run(&experiment),
         Ok(Cli { command: Command::Sim { question } }) => sim::run(&question),
@@ -50,6 +53,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report("nearq"),
     }
+}
+
+/// What `nearq` asks this program for its own completions and manual pages.
+fn asked_by_nearq() -> Option<Result<(), Failure>> {
+    if let Some(words) = completion::asked() {
+        return Some(completion::answer(Cli::command(), &words, |_| None));
+    }
+    man::asked().map(|folder| man::run_inner("nearq", Cli::command(), &folder))
 }
 
 /// The failure of an experiment that cannot be run, or that failed.

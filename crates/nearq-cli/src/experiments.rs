@@ -24,7 +24,7 @@ use crate::output::{self, Failure};
 /// The program.
 const EXPERIMENTS: &str = "nearq-bench";
 /// The commands of `nearq-bench`: the first argument selects one.
-const COMMANDS: [&str; 2] = ["bench", "sim"];
+pub(crate) const COMMANDS: [&str; 2] = ["bench", "sim"];
 /// A file that cargo creates in each target directory.
 const TAG: &str = "CACHEDIR.TAG";
 
@@ -49,10 +49,20 @@ pub(crate) fn run() -> Result<(), Failure> {
     if let Some(build) = Build::of(&executable, |name| env::var_os(name)) {
         build.run()?;
     }
-    let program = program(&executable, env::var_os("PATH").as_deref())?;
     output::open()?;
-    let error = Command::new(&program).args(env::args_os().skip(1)).exec();
+    become_program(env::args_os().skip(1))
+}
+
+/// Becomes `nearq-bench` as it is, with these arguments; returns only if that fails.
+pub(crate) fn become_program(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    let program = program(&env::current_exe().unwrap_or_default(), env::var_os("PATH").as_deref())?;
+    let error = Command::new(&program).args(arguments).exec();
     Err(Failure::run(format!("{}: {error}", program.display())))
+}
+
+/// Whether there is a `nearq-bench`.
+pub(crate) fn is_there() -> bool {
+    program(&env::current_exe().unwrap_or_default(), env::var_os("PATH").as_deref()).is_ok()
 }
 
 /// The file of `nearq-bench`: beside `executable`, or else in the folders of `path`.

@@ -4,6 +4,7 @@
 //! standard error that names the value and what is allowed.
 
 mod attach;
+mod complete;
 mod dump;
 mod experiments;
 mod get;
@@ -20,9 +21,10 @@ mod trace;
 mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use nearq_command::{arguments, signals};
+use nearq_command::{arguments, completion, man, signals};
 use output::Failure;
 use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Work queues that run work near its data: inspect machines and running programs, tune them, run experiments.
@@ -81,10 +83,17 @@ enum Command {
     Bench(experiments::Options),
     /// Test the runtime on a simulated machine, or see how results depend on the machine's costs
     Sim(experiments::Options),
+    /// Print a script with which a shell completes arguments
+    Completions(completion::Options),
+    /// Write the manual pages into a folder
+    Man(man::Options),
 }
 
 fn main() -> ExitCode {
     signals::outlive_file_limit();
+    if let Some(words) = completion::asked() {
+        return ended(complete(&words));
+    }
     let result = match arguments::parsed() {
         Ok(Cli { command }) => match command {
             Command::Topo(options) => topo::run(&options),
@@ -102,16 +111,43 @@ fn main() -> ExitCode {
             Command::Metrics(options) => metrics::run(&options),
             Command::Knobs(options) => knobs::run(&options),
             Command::Bench(_) | Command::Sim(_) => experiments::run(),
+            Command::Completions(options) => completion::run("nearq", options),
+            Command::Man(options) => write_manual(&options),
         },
         Err(_) if experiments::help_is_asked_for(env::args_os().skip(1)) => experiments::run(),
         Err(error) => {
             run::refused(&error).map_or_else(|| arguments::refused_by(&Cli::command(), &error), Err)
         }
     };
+    ended(result)
+}
+
+fn ended(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => report(failure),
     }
+}
+
+/// Prints candidates for the last word.
+fn complete(words: &[OsString]) -> Result<(), Failure> {
+    let of_experiments =
+        words.len() > 1 && experiments::COMMANDS.iter().any(|name| words[0] == *name);
+    if of_experiments {
+        return experiments::become_program(env::args_os().skip(1));
+    }
+    output::open()?;
+    completion::answer(Cli::command(), words, complete::values)
+}
+
+/// Writes the manual pages: those of `bench` and `sim` too, if their program is there.
+fn write_manual(options: &man::Options) -> Result<(), Failure> {
+    man::run("nearq", Cli::command(), &options.folder, &experiments::COMMANDS)?;
+    if experiments::is_there() {
+        let folder = options.folder.clone().into_os_string();
+        return experiments::become_program([man::ASKED.into(), folder].into_iter());
+    }
+    Ok(())
 }
 
 fn report(failure: Failure) -> ExitCode {
@@ -140,7 +176,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             arguments::commands_of(&Cli::command()),
-            "`topo`, `run`, `homes`, `ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench`, `sim`"
+            "`topo`, `run`, `homes`, `ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench`, `sim`, `completions`, `man`"
         );
     }
 }

@@ -7,6 +7,8 @@
 //! | `patient` | standard output and standard error, written completely even if they are non-blocking |
 //! | `file` | writes files completely or not at all |
 //! | `arguments` | arguments; invalid ones are refused in one line |
+//! | `completion` | candidates for the word that is being typed in a shell |
+//! | `man` | manual pages |
 //! | `exposition` | the formats of metrics |
 //! | `help` | help, wrapped to the width of the terminal |
 //! | `signals` | the first signal as a message, so that a command can end in an orderly way |
@@ -19,10 +21,12 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod arguments;
+pub mod completion;
 pub mod exposition;
 mod failure;
 pub mod file;
 mod help;
+pub mod man;
 pub mod output;
 mod patient;
 pub mod screen;

@@ -44,7 +44,7 @@ mod weights;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use nearq_command::{arguments, signals};
+use nearq_command::{arguments, completion, man, signals};
 use output::Failure;
 
 /// A scheduler for the whole machine that knows home nodes: each task runs where its memory is, while there is room
@@ -85,11 +85,19 @@ enum Command {
     Set(set::SetOptions),
     /// Set the home of a process or a thread
     Tell(set::TellOptions),
+    /// Print a script with which a shell completes arguments
+    Completions(completion::Options),
+    /// Write the manual pages into a folder
+    Man(man::Options),
 }
 
 fn main() -> ExitCode {
     signals::outlive_file_limit();
     let done = |result: Result<(), Failure>| result.map(|()| ExitCode::SUCCESS);
+    if let Some(words) = completion::asked() {
+        let answered = done(completion::answer(Cli::command(), &words, |_| None));
+        return answered.unwrap_or_else(|failure| failure.report(output::NAME));
+    }
     let result = match arguments::parsed() {
         Ok(Cli { command }) => match command {
             Command::Start(options) => start::run(&options),
@@ -98,6 +106,10 @@ fn main() -> ExitCode {
             Command::Metrics(options) => done(metrics::run(&options)),
             Command::Set(options) => done(set::set(&options)),
             Command::Tell(options) => done(set::tell(&options)),
+            Command::Completions(options) => done(completion::run(output::NAME, options)),
+            Command::Man(options) => {
+                done(man::run(output::NAME, Cli::command(), &options.folder, &[]))
+            }
         },
         Err(error) => done(refused(&error)),
     };
@@ -166,7 +178,7 @@ mod tests {
         let refusal = refused(&error).unwrap_err().to_string();
         assert!(refusal.starts_with("unrecognized subcommand 'starts'"), "{refusal}");
         assert!(
-            refusal.ends_with("; there are start, status, top, metrics, set, tell"),
+            refusal.ends_with("; there are start, status, top, metrics, set, tell, completions, man"),
             "{refusal}"
         );
         assert!(!refusal.contains('\n'), "{refusal}");

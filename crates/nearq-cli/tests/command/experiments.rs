@@ -83,9 +83,10 @@ fn arguments_and_exit_status_are_passed_through() {
     assert_eq!(output.stdout, b"[bench][core:\xff]");
     let help = copy.nearq().arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    for line in
-        ["  bench    Run an experiment", "  sim      Test the runtime on a simulated machine"]
-    {
+    for line in [
+        "  bench        Run an experiment",
+        "  sim          Test the runtime on a simulated machine",
+    ] {
         assert!(help.contains(line), "{line} is missing from\n{help}");
     }
 }

@@ -67,6 +67,8 @@ fn questions(subcommand: &str) -> &'static [&'static [&'static str]] {
         "knobs" => &[&[], &["--json"], &["--markdown"], &["affinity_scope"], &["colour"]],
         // A separate program, which has its own files.
         "bench" | "sim" => &[],
+        "completions" => &[&["bash"], &["zsh"], &["fish"], &["elvish"], &["tcsh"]],
+        "man" => &[&["/nowhere"]],
         "help" => &[&[]],
         other => panic!("what does `nearq {other}` print on fixed input? Say so here"),
     }

@@ -12,6 +12,7 @@ mod served;
 
 mod alone;
 mod beside_parallel;
+mod completions;
 mod experiments;
 mod frozen;
 mod habits;

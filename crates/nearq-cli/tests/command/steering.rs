@@ -204,6 +204,7 @@ pub(crate) fn questions(subcommand: &str, pid: &str, files: &Folder) -> Vec<Vec<
     let (sysfs, xml) = (format!("sysfs:{}", files.path("")), files.path("machine.xml"));
     let [svg, trace, run] = ["topo.svg", "trace.json", "run.json"].map(|name| files.path(name));
     let scope = format!("affinity_scope={HOSTILE}");
+    let files_of_man = files.path("");
     let all: &[&[&str]] = match subcommand {
         "topo" => &[
             &["--on", &sysfs, "--svg", &svg],
@@ -251,6 +252,8 @@ pub(crate) fn questions(subcommand: &str, pid: &str, files: &Folder) -> Vec<Vec<
         "knobs" => &[&[], &["--markdown"], &[HOSTILE]],
         // Separate programs; see their tests.
         "bench" | "sim" => &[&[HOSTILE]],
+        "completions" => &[&["bash"], &[HOSTILE]],
+        "man" => &[&["--help"], &[&files_of_man], &[HOSTILE]],
         "help" => &[&[], &[HOSTILE]],
         other => panic!("what does `nearq {other}` print of what others wrote? Say so here"),
     };

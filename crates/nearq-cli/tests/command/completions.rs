@@ -1,0 +1,150 @@
+//! Completion in real shells: what a shell offers for an unfinished line, with an invented process whose queue is called `crypt`. And the
+//! manual pages.
+
+use std::process::Command;
+
+use crate::PROGRAM;
+use crate::common::{Folder, nearq, prints, skipped};
+use crate::steering::{Answers, serve};
+
+/// The words that a shell offers for the last of `words`; `None`, after a line that says so, if there is no such shell.
+fn offered(
+    shell: &str,
+    arguments: &[&str],
+    script: &str,
+    folder: &Folder,
+    words: &[&str],
+) -> Option<Vec<String>> {
+    let mut command = Command::new(shell);
+    command.args(arguments).args(["-c", script, shell]).args(words);
+    // fish has no name before the arguments.
+    if shell == "fish" {
+        command = Command::new(shell);
+        command.args(arguments).args(["-c", script]).args(words);
+    }
+    let path = std::path::Path::new(PROGRAM).parent().unwrap().display();
+    command.env("PATH", format!("{path}:/usr/bin:/bin")).env("XDG_RUNTIME_DIR", folder.path(""));
+    command.env("HOME", folder.path("")).env_remove("XDG_CONFIG_HOME");
+    let Ok(output) = command.output() else {
+        skipped(
+            &format!("completion in {shell}"),
+            "there is no such shell",
+            &format!("apt-get install {shell}"),
+        );
+        return None;
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "{shell} {words:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Some(text.lines().filter(|line| !line.is_empty()).map(String::from).collect())
+}
+
+/// Checks what a shell offers. The candidates of `wanted` must be among those that are offered.
+fn check(shell: &str, arguments: &[&str], script: &str) {
+    let folder = serve(&format!("completions-{shell}"), Answers::Plainly);
+    let pid = std::process::id().to_string();
+    let lines: [(&[&str], &[&str]); 7] = [
+        (&["d"], &["dump"]),
+        (&["dump", ""], &[&pid]),
+        (&["set", &pid, ""], &["crypt", "default_affinity_scope="]),
+        (&["set", &pid, "crypt", "affinity_sc"], &["affinity_scope="]),
+        (&["set", &pid, "crypt", "affinity_scope=ca"], &["affinity_scope=cache"]),
+        (&["metrics", "--format", "p"], &["prometheus"]),
+        (&["metrics", "--fo"], &["--format"]),
+    ];
+    for (words, wanted) in lines {
+        let Some(found) = offered(shell, arguments, script, &folder, words) else { return };
+        for word in wanted {
+            // bash replaces only what comes after `=`.
+            let after = word
+                .split_once('=')
+                .map_or(*word, |(_, after)| if after.is_empty() { word } else { after });
+            let is_it = |line: &String| {
+                let value = line.split('\t').next().unwrap_or_default();
+                value == *word || shell == "bash" && value == after
+            };
+            assert!(found.iter().any(is_it), "{shell}: {words:?} offers {found:?}, not {word}");
+        }
+        let typed = words.last().unwrap().split('=').next_back().unwrap();
+        let is_foreign = |line: &&String| !line.split('=').any(|part| part.starts_with(typed));
+        assert_eq!(found.iter().find(is_foreign), None, "{shell}: {words:?}");
+    }
+    // Files, because jobs have files as arguments.
+    std::fs::write(folder.path("input-file"), "").unwrap();
+    let start = folder.path("input-f");
+    if let Some(found) = offered(shell, arguments, script, &folder, &["topo", "--svg", &start]) {
+        assert!(
+            found.iter().any(|line| line.contains("input-file") || line == "FILES"),
+            "{shell}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn bash_completes_processes_queues_keys_and_values() {
+    let script = "source <(nearq completions bash)\n\
+                  compopt() { [[ $2 != default ]] || echo FILES; }\n\
+                  COMP_WORDS=(nearq); for word in \"$@\"; do\n\
+                  if [[ $word == *=* ]]; then COMP_WORDS+=(\"${word%%=*}\" = \"${word#*=}\"); else COMP_WORDS+=(\"$word\"); fi; done\n\
+                  COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n\
+                  complete -p nearq > /dev/null && _nearq && printf '%s\\n' \"${COMPREPLY[@]}\"";
+    check("bash", &["--norc"], script);
+}
+
+#[test]
+fn zsh_completes_processes_queues_keys_and_values() {
+    // Without a terminal there is no completion: what the script hands to zsh's functions is printed instead.
+    let script = "compdef() { }\n\
+                  _describe() { print -rl -- \"${(@)${(P@)3}%%:*}\" }\n\
+                  _files() { print FILES }\n\
+                  eval \"$(nearq completions zsh)\"\n\
+                  words=(nearq \"$@\") CURRENT=$#words\n\
+                  _nearq || true";
+    check("zsh", &["-f"], script);
+}
+
+#[test]
+fn fish_completes_processes_queues_keys_and_values() {
+    let script = "nearq completions fish | source; complete -C \"nearq $argv\"";
+    check("fish", &["--no-config"], script);
+}
+
+#[test]
+fn candidates_of_a_hostile_process_steer_no_terminal() {
+    let folder = serve("completions-hostile", Answers::Well);
+    for words in [&["dump", ""][..], &["trace", "PID", ""], &["set", "PID", ""]] {
+        let pid = std::process::id().to_string();
+        let words = words.iter().map(|&word| if word == "PID" { &pid } else { word });
+        let mut command = nearq();
+        command.args(["__complete", "--"]).args(words).env("XDG_RUNTIME_DIR", folder.path(""));
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.lines().count() > 1, "{text}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n' && c != '\t'), "{text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("FORGED")), "{text:?}");
+    }
+}
+
+#[test]
+fn there_is_a_manual_page_for_each_command() {
+    let folder = Folder::new("manual");
+    prints(&["man", &folder.path("")]);
+    let page = std::fs::read_to_string(folder.path("nearq-set.1")).unwrap();
+    for part in [".SH NAME\nnearq\\-set", "\\fBnearq set\\fR", ".SH OPTIONS", "Examples:\n"] {
+        assert!(page.contains(part), "{part} is missing from {page}");
+    }
+    let main = std::fs::read_to_string(folder.path("nearq.1")).unwrap();
+    for command in crate::steering::subcommands() {
+        let is_here = !["help", "bench", "sim"].contains(&command.as_str());
+        if is_here {
+            assert!(
+                std::fs::exists(folder.path(&format!("nearq-{command}.1"))).unwrap(),
+                "{command}"
+            );
+            assert!(main.contains(&format!("nearq\\-{command}(1)")), "{command}");
+        }
+    }
+}
