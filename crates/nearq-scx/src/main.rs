@@ -178,7 +178,8 @@ mod tests {
         let refusal = refused(&error).unwrap_err().to_string();
         assert!(refusal.starts_with("unrecognized subcommand 'starts'"), "{refusal}");
         assert!(
-            refusal.ends_with("; there are start, status, top, metrics, set, tell, completions, man"),
+            refusal
+                .ends_with("; there are start, status, top, metrics, set, tell, completions, man"),
             "{refusal}"
         );
         assert!(!refusal.contains('\n'), "{refusal}");
