@@ -1,0 +1,50 @@
+# What the scripts of this folder share: `source` this. It goes to the checkout's root.
+#
+# The scripts need bash, GNU coreutils and tar, binutils and cargo; deb.sh also dpkg-deb.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+umask 022
+
+target_folder=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+export CARGO_TARGET_DIR=$target_folder
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+# The time of all files: that of the last commit, so that the same commit gives the same bytes.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
+
+# The prefix of a cross compiler's programs: aarch64-linux-gnu-, or nothing for this machine.
+tools_of() {
+    case $1 in
+        "$(uname -m)"-*) ;;
+        *-gnu) echo "${1/-unknown/}-" ;;
+    esac
+}
+
+own=$(rustc -vV | sed -n 's/^host: //p')
+
+# built TARGET: where releases for a target are.
+built() {
+    if [ "$1" = "$own" ]; then echo "$target_folder/release"; else echo "$target_folder/$1/release"; fi
+}
+
+# builds TARGET ARGUMENT...: a release for a target.
+builds() {
+    local target=$1 tools variable
+    shift
+    tools=$(tools_of "$target")
+    if [ -n "$tools" ]; then
+        variable=$(tr a-z- A-Z_ <<<"CARGO_TARGET_${target}_LINKER")
+        export "$variable=${!variable:-${tools}gcc}"
+    fi
+    if [ "$target" = "$own" ]; then
+        cargo build --locked --release "$@"
+    else
+        cargo build --locked --release --target "$target" "$@"
+    fi
+}
+
+# tree_library TARGET: the newest library of `nearq run --tree` that a build for the target made.
+tree_library() {
+    # shellcheck disable=SC2012 # cargo's names
+    ls -t "$(built "$1")"/build/nearq-tree-*/out/libnearq_tree.so | head -n 1
+}
