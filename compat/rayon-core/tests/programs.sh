@@ -45,6 +45,10 @@ fi
 
 # build VARIANT OPTION...: installs the programs there. Not with --locked: the programs' lock files name older versions than nearq needs.
 # Without it, both variants get the newest versions of what the programs use.
+#
+# Loops begin at a multiple of 64 bytes in both. Otherwise where the linker happens to put a loop decides: matmul's innermost loop, which is
+# the same code in both, took a third longer in one of them, with one thread too.
+export RUSTFLAGS="-C llvm-args=-align-loops=64"
 build() {
     local program
     for program in "${programs[@]}"; do
