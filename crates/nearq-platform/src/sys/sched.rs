@@ -188,11 +188,12 @@ pub(crate) fn urgency() -> u32 {
         None => 0,
         Some(libc::SCHED_DEADLINE) => ABOVE_ALL,
         Some(_) => {
-            let mut asked = libc::sched_param { sched_priority: 0 };
-            // SAFETY: a number, 0 is the caller; the kernel writes into the parameter, which is ours.
-            unsafe { libc::sched_getparam(0, &raw mut asked) };
+            // All that the kernel's `sched_param` has. musl's is longer, and its function refuses.
+            let mut priority: libc::c_int = 0;
+            // SAFETY: a number, 0 is the caller; the kernel writes into the place, which is ours.
+            unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut priority) };
             // If this call was refused, or the class has changed since, the thread still counts as real-time, by the answer above.
-            asked.sched_priority.clamp(1, 99).unsigned_abs()
+            priority.clamp(1, 99).unsigned_abs()
         }
     }
 }
