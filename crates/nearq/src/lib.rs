@@ -109,6 +109,18 @@
 //!
 //! # Drop and shutdown
 //!
+//! A service that ends takes no more work, finishes what it has, and says what does not end. Then the process ends even so:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! // No more is taken; what is queued runs, for at most ten seconds.
+//! if let Err(error) = nearq::Runtime::global().shutdown(Duration::from_secs(10)) {
+//!     // A line for each item that still runs, with its queue, name and thread.
+//!     eprintln!("{error}");
+//! }
+//! std::process::exit(0); // Threads that do not end do not delay this.
+//! ```
+//!
 //! * Dropping a [`JoinHandle`] detaches: what was spawned still runs. Dropping a [`JoinSet`] cancels what has not started.
 //! * Dropping the last handle of a [`Work`] that is queued still lets it run.
 //! * Dropping the last clone of a [`Workqueue`] blocks until its items have run, except those on timers, which do not run. A drop by one of

@@ -298,13 +298,13 @@ impl ProgramState {
                 .cpumask(attributes.cpumask.clone())
                 .nice(attributes.nice)
                 .max_active(plan.max_active)
-                .sched_idle(attributes.sched_idle)
                 .time_slice(attributes.time_slice)
                 .kind(match plan.kind {
                     Kind::Unbound => QueueKind::Unbound,
                     Kind::PerCpu => QueueKind::PerCpu,
                     Kind::Ordered => QueueKind::Ordered,
                 });
+            let builder = if attributes.sched_idle { builder.sched_idle() } else { builder };
             let builder = if plan.freezable { builder.freezable() } else { builder };
             let builder = if plan.cpu_intensive { builder.cpu_intensive() } else { builder };
             let builder = if rescuer { builder.rescuer() } else { builder };

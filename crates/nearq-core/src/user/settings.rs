@@ -265,8 +265,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self.nice(MOST_FAVOURED)
     }
 
-    /// Sets whether the workers are of the class `SCHED_IDLE`, which run when nothing else wants the CPU. The nice value and the time slice
-    /// have no effect then. Off if not set. Needs no privilege. If a container refuses the class, the workers have nice 19.
+    /// Puts the workers into the class `SCHED_IDLE`, which runs when nothing else wants the CPU. The nice value and the time slice have no
+    /// effect then. Needs no privilege. If a container refuses the class, the workers have nice 19.
     ///
     /// Leaving the class needs `CAP_SYS_NICE`, or an `RLIMIT_NICE` that allows the thread's nice value. So, in a process without either,
     /// the first worker of another queue may be in the class as well. This happens if an item of this queue is the first to queue onto the
@@ -277,12 +277,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// # use nearq_core as nearq;
     /// use nearq::Workqueue;
     ///
-    /// let queue = Workqueue::builder("sweep").sched_idle(true).build()?;
+    /// let queue = Workqueue::builder("sweep").sched_idle().build()?;
     /// assert_eq!(queue.spawn(|| 2 + 3).join()?, 5);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn sched_idle(mut self, sched_idle: bool) -> Self {
-        self.attributes.sched_idle = sched_idle;
+    pub fn sched_idle(mut self) -> Self {
+        self.attributes.sched_idle = true;
         self
     }
 

@@ -113,7 +113,7 @@ fn workers_have_the_class_nice_value_and_slice_of_their_queue() {
     let long = build(runtime.workqueue_builder("long").time_slice(slice));
     assert_eq!(worker_of(&long), like_caller(ordinary.nice, Some(slice)));
 
-    let idle = build(runtime.workqueue_builder("idle").nice(3).time_slice(slice).sched_idle(true));
+    let idle = build(runtime.workqueue_builder("idle").nice(3).time_slice(slice).sched_idle());
     assert_eq!(idle.effective_nice(), 19);
     let seen = worker_of(&idle);
     assert!(seen.idle && seen.nice == 19, "{seen:?}");
@@ -181,8 +181,8 @@ fn only_queues_of_equal_priority_share_pools() {
         (of(name("other").time_slice(2 * slice)), 1),
         (of(name("same").time_slice(slice)), 0),
         (of(name("less").nice(2).time_slice(slice)), 1),
-        (of(name("idle").sched_idle(true)), 1),
-        (of(name("idle with nice").nice(2).time_slice(slice).sched_idle(true)), 0),
+        (of(name("idle").sched_idle()), 1),
+        (of(name("idle with nice").nice(2).time_slice(slice).sched_idle()), 0),
         (of(name("least").nice(19)), 1),
     ];
     for ((queue, made), pools) in &steps {
@@ -211,7 +211,7 @@ fn workers_do_not_inherit_the_priority_of_the_worker_that_starts_them() {
     let ordinary = own_priority();
     let kinds: [fn(WorkqueueBuilder) -> WorkqueueBuilder; 4] = [
         WorkqueueBuilder::highpri,
-        |queue| queue.sched_idle(true),
+        |queue| queue.sched_idle(),
         |queue| queue.nice(19),
         |queue| queue.time_slice(Duration::from_millis(50)),
     ];
@@ -429,7 +429,7 @@ fn workers_get_the_permitted_part_of_a_priority() {
         assert_eq!(worker_of(&allowed), like_caller(-4, None));
         assert_eq!([urgent.effective_nice(), allowed.effective_nice()], [-5, -4]);
         // An ordinary worker stays ordinary even if a worker of the idle class starts it.
-        let idle = build(runtime.workqueue_builder("idle").sched_idle(true));
+        let idle = build(runtime.workqueue_builder("idle").sched_idle());
         let plain = build(runtime.workqueue_builder("plain"));
         assert_eq!(started_by(&idle, &plain), own_priority());
         return;
@@ -448,7 +448,7 @@ fn no_warning_is_given_if_nothing_is_refused() {
         for settings in [
             // Less favoured than this process; or equally, if this process already has the lowest priority.
             runtime.workqueue_builder("less").nice(own_priority().nice.max(5)),
-            runtime.workqueue_builder("idle").sched_idle(true),
+            runtime.workqueue_builder("idle").sched_idle(),
             runtime.workqueue_builder("sliced").time_slice(Duration::from_millis(1)),
         ] {
             let queue = build(settings);

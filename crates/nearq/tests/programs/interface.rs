@@ -125,7 +125,7 @@ fn each_kind_of_queue_runs_its_items() {
         of("scoped").affinity_scope(AffinityScope::Numa).affinity_strict(true),
         of("per CPU").per_cpu().cpu_intensive(),
         of("ordered").ordered(),
-        of("idle").sched_idle(true),
+        of("idle").sched_idle(),
         of("limited").max_active(2).min_active(1),
         of("rescued").rescuer(),
         of("freezable").freezable(),
