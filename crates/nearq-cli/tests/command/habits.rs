@@ -29,8 +29,8 @@ fn lines(subcommand: &str) -> &'static [(&'static [&'static str], bool)] {
         }
         "metrics" => &[(&["PID"], false), (&["--all"], false)],
         "knobs" => &[(&[], false)],
-        // A separate program, and the help, which has its own tests.
-        "bench" | "sim" | "help" => &[],
+        // A separate program; a script for a shell, files, and the help, which has its own tests.
+        "bench" | "sim" | "completions" | "man" | "help" => &[],
         other => {
             panic!("what does `nearq {other}` print? Say so here, or that it prints no report")
         }
