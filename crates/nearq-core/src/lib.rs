@@ -73,7 +73,7 @@ pub use user::cancel::CancelToken;
 pub use user::default::attend_default;
 pub use user::fork_join::join;
 pub use user::handle::Handle;
-pub use user::scope::Scope;
+pub use user::scope::{Scope, ScopedJoinHandle};
 pub use user::set::JoinSet;
 pub use user::settings::WorkqueueBuilder;
 pub use user::shutdown::ShutdownError;

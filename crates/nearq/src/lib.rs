@@ -33,7 +33,7 @@
 //! |---|---|---|
 //! | a closure | [`Workqueue::spawn`] | |
 //! | a future | [`Workqueue::spawn_future`] | |
-//! | closures that borrow | [`Workqueue::scope`] | |
+//! | closures that borrow | [`Workqueue::scope`] and in it [`Scope::spawn`], or [`Scope::spawn_with_handle`] for a value | |
 //! | two halves of a computation (fork-join) | [`join`], [`Workqueue::join`], [`Workqueue::install`] | |
 //! | many closures or futures, joined as they end | [`Workqueue::join_set`] | |
 //! | a function that is queued again and again | [`Work::new`], [`Workqueue::queue`] | `INIT_WORK`, `queue_work` |
@@ -216,9 +216,9 @@ pub mod metrics {
 pub use nearq_core::team;
 pub use nearq_core::{
     AffinityScope, Attributes, Bounded, BoundedWork, CancelToken, CpuSet, Error, Handle, JoinError,
-    JoinHandle, JoinSet, Panic, Permit, Runtime, RuntimeBuilder, Scope, ShutdownError, TaskBuilder,
-    TrySpawnError, Work, Workqueue, WorkqueueBuilder, block_in_place, is_cancelled, join,
-    set_description,
+    JoinHandle, JoinSet, Panic, Permit, Runtime, RuntimeBuilder, Scope, ScopedJoinHandle,
+    ShutdownError, TaskBuilder, TrySpawnError, Work, Workqueue, WorkqueueBuilder, block_in_place,
+    is_cancelled, join, set_description,
 };
 #[doc(inline)]
 pub use nearq_core::{future, home, inspect, system, trace};

@@ -26,6 +26,8 @@
 //! own only. The closure that forked does not touch the scope when it ends there: it is not counted, and the thread whose stack the scope
 //! is on may not have been copied.
 
+mod handle;
+
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -41,6 +43,7 @@ use crate::fork_join::scoped::{Base, count_panicked, offer};
 use crate::pool::context::blocking;
 use crate::queue::team::Closure;
 use crate::user::workqueue::Workqueue;
+pub use handle::ScopedJoinHandle;
 
 /// A scope within an item of the queue adds nothing to what is held back beyond this.
 const MOST_HELD_BACK: usize = 2048;
@@ -264,14 +267,7 @@ impl<P: Platform> Back<P> {
         let scope = unsafe { &*self.scope };
         // The first panic belongs to the scope. Another one is foreign, and its drop may panic or wait: so neither under the lock, nor
         // before others are told that the closure has ended.
-        let spare = outcome.err().and_then(|panic| {
-            let mut first = scope.panic.lock();
-            if first.is_some() {
-                return Some(panic);
-            }
-            *first = Some(panic);
-            None
-        });
+        let spare = outcome.err().and_then(|panic| set_first(&scope.panic, panic));
         let waiter = scope.waiter.clone();
         let tickets =
             if matches!(waiter, Waiter::InTurn) { scope.tickets.get().cloned() } else { None };
@@ -296,6 +292,22 @@ impl<P: Platform> Back<P> {
         }
         contain(|| drop(spare));
     }
+}
+
+/// Stores a panic if it is the first; otherwise it is given back.
+fn set_first<P: Platform>(place: &Mutex<Option<Panic>, P>, panic: Panic) -> Option<Panic> {
+    let mut first = place.lock();
+    if first.is_some() {
+        return Some(panic);
+    }
+    *first = Some(panic);
+    None
+}
+
+/// As [`set_first`]; another one than the first is dropped.
+fn keep_first<P: Platform>(place: &Mutex<Option<Panic>, P>, panic: Panic) {
+    let spare = set_first(place, panic);
+    contain(|| drop(spare));
 }
 
 impl<P: Platform> core::fmt::Debug for Scope<'_, '_, P> {
@@ -353,9 +365,37 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
     ///
     /// If the queue is being [drained](crate::Workqueue::drain) and the caller is not one of its own items, the closure is dropped, and the
     /// scope panics when it ends.
+    ///
+    /// [`spawn_with_handle`](Self::spawn_with_handle) gives the closure's value, for a second allocation.
     pub fn spawn(&'scope self, closure: impl FnOnce() + Send + 'scope) {
         // SAFETY: `scope` does not return before the count is zero, whatever happens. So what the closure borrows exists until it has run.
         unsafe { self.spawn_any(closure) };
+    }
+
+    /// Spawns a closure as [`spawn`](Self::spawn) does, and returns a handle that waits for it and gives its value. The handle may be
+    /// dropped, as that of [`std::thread::Scope::spawn`].
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// let queue = nearq::Workqueue::builder("halves").build()?;
+    /// let numbers: Vec<u64> = (1..=100).collect();
+    /// let (left, right) = numbers.split_at(50);
+    /// let sum = queue.scope(|scope| {
+    ///     let left = scope.spawn_with_handle(|| left.iter().sum::<u64>());
+    ///     let right = scope.spawn_with_handle(|| right.iter().sum::<u64>());
+    ///     left.join().unwrap() + right.join().unwrap()
+    /// });
+    /// assert_eq!(sum, 5050);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn spawn_with_handle<T: Send + 'scope>(
+        &'scope self,
+        closure: impl FnOnce() -> T + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, T, P> {
+        let (handle, shell) = handle::share(self, closure);
+        // SAFETY: as in `spawn`.
+        unsafe { self.spawn_any(shell) };
+        handle
     }
 
     /// As [`spawn`](Self::spawn), with a closure that may borrow anything.

@@ -25,6 +25,7 @@ mod model;
 #[cfg(not(miri))]
 mod priorities;
 mod queueing;
+mod scoped_handles;
 #[cfg(not(miri))]
 mod signals;
 mod snapshots;

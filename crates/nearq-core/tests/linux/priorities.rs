@@ -211,7 +211,7 @@ fn workers_do_not_inherit_the_priority_of_the_worker_that_starts_them() {
     let ordinary = own_priority();
     let kinds: [fn(WorkqueueBuilder) -> WorkqueueBuilder; 4] = [
         WorkqueueBuilder::highpri,
-        |queue| queue.sched_idle(),
+        WorkqueueBuilder::sched_idle,
         |queue| queue.nice(19),
         |queue| queue.time_slice(Duration::from_millis(50)),
     ];

@@ -99,7 +99,7 @@ fn an_item_of_the_idle_class_waits_for_all_other_threads() {
     // in either class.
     let item = 2 * MILLISECOND;
     for seed in 0..5 {
-        let idle = from_queueing_to_start(seed, 1, item, |queue| queue.sched_idle()).expect();
+        let idle = from_queueing_to_start(seed, 1, item, WorkqueueBuilder::sched_idle).expect();
         let usual = from_queueing_to_start(seed, 1, item, |queue| queue.nice(19)).expect();
         println!("idle {idle:?}, nice 19 {usual:?}");
         // Their weights are 3 and 15.
