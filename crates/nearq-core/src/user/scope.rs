@@ -267,7 +267,7 @@ impl<P: Platform> Back<P> {
         let scope = unsafe { &*self.scope };
         // The first panic belongs to the scope. Another one is foreign, and its drop may panic or wait: so neither under the lock, nor
         // before others are told that the closure has ended.
-        let spare = outcome.err().and_then(|panic| set_first(&scope.panic, panic));
+        let spare = outcome.err().and_then(|panic| handle::set_first(&scope.panic, panic));
         let waiter = scope.waiter.clone();
         let tickets =
             if matches!(waiter, Waiter::InTurn) { scope.tickets.get().cloned() } else { None };
@@ -292,22 +292,6 @@ impl<P: Platform> Back<P> {
         }
         contain(|| drop(spare));
     }
-}
-
-/// Stores a panic if it is the first; otherwise it is given back.
-fn set_first<P: Platform>(place: &Mutex<Option<Panic>, P>, panic: Panic) -> Option<Panic> {
-    let mut first = place.lock();
-    if first.is_some() {
-        return Some(panic);
-    }
-    *first = Some(panic);
-    None
-}
-
-/// As [`set_first`]; another one than the first is dropped.
-fn keep_first<P: Platform>(place: &Mutex<Option<Panic>, P>, panic: Panic) {
-    let spare = set_first(place, panic);
-    contain(|| drop(spare));
 }
 
 impl<P: Platform> core::fmt::Debug for Scope<'_, '_, P> {
@@ -392,7 +376,7 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
         &'scope self,
         closure: impl FnOnce() -> T + Send + 'scope,
     ) -> ScopedJoinHandle<'scope, T, P> {
-        let (handle, shell) = handle::share(self, closure);
+        let (handle, shell) = handle::share(self.queue.inside(), &self.panic, closure);
         // SAFETY: as in `spawn`.
         unsafe { self.spawn_any(shell) };
         handle

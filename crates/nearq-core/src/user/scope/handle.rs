@@ -28,11 +28,10 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
 
-use super::{Scope, keep_first};
-use crate::base::outcome::{JoinError, Panic};
+use crate::base::outcome::{JoinError, Panic, contain};
 use crate::fork_join::scoped::count_panicked;
 use crate::pool::context::blocking;
-use crate::user::workqueue::Workqueue;
+use crate::queue::{Queue, serves};
 
 const CLAIMED: u32 = 1;
 const DONE: u32 = 1 << 1;
@@ -44,7 +43,7 @@ const ASLEEP: u32 = 1 << 3;
 ///
 /// A handle that is dropped lets the closure run. If the closure panics then, the scope panics when it ends.
 pub struct ScopedJoinHandle<'scope, T: Send + 'scope, P: Platform = Linux> {
-    queue: &'scope Workqueue<P>,
+    queue: &'scope Queue<P>,
     /// The scope's first panic.
     panic: &'scope Mutex<Option<Panic>, P>,
     slot: Arc<dyn Joined<T, P> + 'scope>,
@@ -179,7 +178,8 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Drop for Shell<P, F, T> {
 
 /// The handle of a closure, and what the scope runs in its place.
 pub(super) fn share<'scope, P, F, T>(
-    scope: &'scope Scope<'scope, '_, P>,
+    queue: &'scope Queue<P>,
+    panic: &'scope Mutex<Option<Panic>, P>,
     closure: F,
 ) -> (ScopedJoinHandle<'scope, T, P>, impl FnOnce() + Send + use<'scope, P, F, T>)
 where
@@ -190,7 +190,7 @@ where
     let stage = P::Cell::new(Stage::Program(closure));
     let slot = Arc::new(Slot { word: P::AtomicU32::new(0), epoch: P::fork_epoch(), stage });
     let shell = Shell(Arc::clone(&slot));
-    let handle = ScopedJoinHandle { queue: scope.queue, panic: &scope.panic, slot };
+    let handle = ScopedJoinHandle { queue, panic, slot };
     (handle, move || shell.run())
 }
 
@@ -219,7 +219,7 @@ impl<T: Send, P: Platform> ScopedJoinHandle<'_, T, P> {
             if self.slot.epoch() != P::fork_epoch() {
                 return Err(JoinError::Cancelled);
             }
-            if self.queue.is_served_here() {
+            if serves(self.queue) {
                 self.slot.run_unclaimed();
             }
             if !self.has_ended() {
@@ -250,6 +250,25 @@ fn detach<T, P: Platform>(slot: &(impl Joined<T, P> + ?Sized)) -> Option<Panic> 
         Some(Err(JoinError::Panicked(panic))) => Some(panic),
         _ => None,
     }
+}
+
+/// Stores a panic if it is the first; otherwise it is given back.
+pub(super) fn set_first<P: Platform>(
+    place: &Mutex<Option<Panic>, P>,
+    panic: Panic,
+) -> Option<Panic> {
+    let mut first = place.lock();
+    if first.is_some() {
+        return Some(panic);
+    }
+    *first = Some(panic);
+    None
+}
+
+/// As [`set_first`]; another one than the first is dropped.
+fn keep_first<P: Platform>(place: &Mutex<Option<Panic>, P>, panic: Panic) {
+    let spare = set_first(place, panic);
+    contain(|| drop(spare));
 }
 
 impl<T: Send, P: Platform> Drop for ScopedJoinHandle<'_, T, P> {
