@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use rayon_core::ThreadPoolBuilder;
 
@@ -122,5 +123,19 @@ fn the_queue_of_a_pool_is_gone_when_the_pool_and_its_closures_are() {
         assert!(is_there(), "a closure is still there");
         open.send(()).unwrap();
         eventually("the queue is gone", || !is_there());
+    });
+}
+
+/// Closures of a broadcast come for numbers that members give back at this moment.
+#[test]
+fn a_broadcast_ends_while_members_leave() {
+    watched(|| {
+        let pool = pool(5);
+        for round in 0..400_u64 {
+            assert_eq!(pool.broadcast(|context| context.index()), [0, 1, 2, 3, 4]);
+            if round % 2 == 0 {
+                std::thread::sleep(Duration::from_micros(round));
+            }
+        }
     });
 }

@@ -102,12 +102,15 @@ impl<P: Platform> ThiefAtWork<'_, P> {
         }
     }
 
-    /// Gives its number back. If that was the last one, thieves may have given up.
+    /// Gives its number back. If that was the last one, thieves may have given up. Otherwise, own work may have come for the number after
+    /// its last search, while a thread that called a thief still found this one searching.
     pub(super) fn leave(&self, team: &dyn Team<P>) {
         // LEAVE.
         if team.leave() {
             P::fence(Ordering::SeqCst);
             self.call_if_left();
+        } else if team.has_shared() {
+            self.thieves.call(self.queue);
         }
     }
 
