@@ -23,7 +23,7 @@ CPUS = len(os.sched_getaffinity(0))
 VARIANTS = {"stock": ("stock", None), "patched": ("patched", None), "patched, same size": ("patched", str(CPUS))}
 HEADINGS = {
     "patched": "Without a setting: nearq has two numbers for each CPU, rayon has one",
-    "patched, same size": "With as many numbers as rayon has (RAYON_NUM_THREADS)",
+    "patched, same size": "With pools of the same size as rayon's (RAYON_NUM_THREADS)",
 }
 # What rayon-demo prints of time: durations, and factors that it computes from them.
 DURATION = re.compile(r"([0-9.]+) ?(ns|µs|ms|s)\b")
@@ -229,7 +229,8 @@ def report(environment, rounds, times, compared, goals):
     yield f"{rounds} rounds in alternating order, medians, in seconds. Speed is stock's time divided by nearq's; least and most are single"
     yield "rounds. Of rayon-demo's programs, those from nbody to noop, the time counts that they print for what runs in parallel; of the"
     yield "others the whole time; of noop, which sleeps, the CPU time. CPU time is that of the whole process, with what runs on one thread."
-    yield "Every program printed the same in all variants."
+    yield "Every program printed the same in all variants; nbody, matmul and life print nothing but times. In all, loops begin at a multiple"
+    yield "of 64 bytes, so that it is not the place of a loop that decides."
     for variant, heading in HEADINGS.items():
         yield from ("", heading, "")
         yield from table(times, [each for each in compared if each["variant"] == variant])
