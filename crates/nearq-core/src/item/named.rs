@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn a_name_has_one_table_for_each_type() {
-        let text: &'static str = String::from("scan").leak();
+        // The same name at another address.
+        let text: &'static str = &"a scan"[2..];
         assert!(core::ptr::eq(table(&BASE, "scan"), table(&BASE, text)));
         assert!(!core::ptr::eq(table(&BASE, "scan"), table(&BASE, "span")));
         assert!(!core::ptr::eq(table(&BASE, "scan"), table(&OTHER, "scan")));
