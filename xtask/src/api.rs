@@ -19,7 +19,7 @@ const INNER: [(&str, &str); 5] = [
     ("nearq-topology", "hwloc"),
     ("nearq-home", ""),
     ("nearq-platform", ""),
-    ("nearq-core", ""),
+    ("nearq-core", "hyper_1,futures_task_0_3"),
     ("nearq-control", "runtime,metrics"),
 ];
 /// The paths that signatures may name although `nearq` does not export them, each with the reason.

@@ -37,6 +37,8 @@
 //! | `observe` (default) | items can be timed and traced |
 //! | `usdt` | each item's queueing, start and end as probes of the system |
 //! | `tracing` | each item's queueing and each stall as an event of the crate `tracing`, each execution as a span |
+//! | `hyper_1` | [`Handle`] is an executor of hyper 1 |
+//! | `futures_task_0_3` | [`Handle`] is a `Spawn` of futures-task 0.3 |
 
 mod base;
 mod deque;

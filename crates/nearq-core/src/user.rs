@@ -5,6 +5,7 @@
 //! | `workqueue`, `handle`, `settings`, `default` | queues: their owner, weak handles, how they are built, the system queues |
 //! | `task_builder` | one closure or future with settings of its own |
 //! | `bounded`, `places` | a limit on what is spawned and has not ended |
+//! | `executors` | handles as executors of other crates |
 //! | `cancel` | tokens by which tasks are asked to end early |
 //! | `unwind` | what may be used after a caught panic |
 //! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what becomes of them in the child of a fork |
@@ -18,6 +19,8 @@ pub(crate) mod builder;
 pub(crate) mod cancel;
 #[cfg(target_os = "linux")]
 pub(crate) mod default;
+#[cfg(any(feature = "hyper_1", feature = "futures_task_0_3"))]
+mod executors;
 pub(crate) mod fork;
 pub(crate) mod fork_join;
 pub(crate) mod freeze;

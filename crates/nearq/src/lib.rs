@@ -157,6 +157,8 @@
 //! | `hwloc` | [`topology`]: machines from hwloc's XML format |
 //! | `usdt` | each item's queueing, start and end as probes of the system (USDT), for perf, bpftrace and gdb |
 //! | `tracing` | for the crate `tracing`: each item's queueing and each stall as an event, each execution as a span |
+//! | `hyper_1` | [`Handle`] is an `Executor` of hyper 1 |
+//! | `futures_task_0_3` | [`Handle`] is a `Spawn` of futures-task 0.3 |
 //!
 //! # Environment
 //!
