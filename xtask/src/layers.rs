@@ -10,7 +10,7 @@ use crate::{errors, examples, folders, paths};
 type CrateRule = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which no crate uses a later one: so there are no circles.
-const PLAN: [CrateRule; 25] = [
+const PLAN: [CrateRule; 26] = [
     ("nearq-topology", &[], &["nearq-topology"]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
@@ -42,6 +42,7 @@ const PLAN: [CrateRule; 25] = [
         &["nearq-control", "nearq-core", "nearq-platform", "nearq-topology"],
         &["nearq-lock"],
     ),
+    ("nearq-examples", &["nearq"], &[]),
     ("nearq-report", &["nearq-command", "nearq-platform", "nearq-sim", "nearq-topology"], &[]),
     (
         "nearq-experiments",
