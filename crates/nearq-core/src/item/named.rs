@@ -1,7 +1,7 @@
 //! The names that users give to items.
 //!
-//! A name is a part of the item's table (`Name`), so neither the item nor a worker that runs it needs room for it, and an observer reads it without
-//! touching the item. A table with a given name is a copy of the type's own table. It is made when the name is first used with that type,
+//! A name is a part of the item's table (`Name`), so neither the item nor a worker that runs it needs room for it, and an observer reads
+//! it without touching the item. A table with a given name is a copy of the type's own table. It is made when the name is first used with that type,
 //! and never freed: there are as many as the program has pairs of a type and a name.
 //!
 //! # The lists

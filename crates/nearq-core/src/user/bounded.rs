@@ -151,7 +151,10 @@ impl<P: Platform> Bounded<P> {
     /// let bounded = queue.bounded(8);
     /// # let server = nearq::Workqueue::builder("server").build()?;
     /// let server = server.spawn_future(async move {
-    ///     let answers = (0..100).map(async |n| bounded.reserve().await.spawn(move || n + 1).await);
+    ///     let mut answers = Vec::new();
+    ///     for n in 0..100 {
+    ///         answers.push(bounded.reserve().await.spawn(move || n + 1));
+    ///     }
     ///     let mut sum = 0;
     ///     for answer in answers {
     ///         sum += answer.await.unwrap();
@@ -301,23 +304,22 @@ struct Held<P: Platform> {
 const PROCESS: u32 = 32;
 
 impl<P: Platform> Held<P> {
-    /// Takes over a place, if it is one.
-    fn keep(&self, place: Place<P>) {
-        if let Some(epoch) = place.keep() {
-            let mut count = self.count.load(Ordering::Relaxed);
-            loop {
-                // Those of another process are the parent's.
-                let next = if count >> PROCESS == epoch { count + 1 } else { epoch << PROCESS | 1 };
-                // Relaxed: the item's own word orders its executions, and only the number matters.
-                match self.count.compare_exchange_weak(
-                    count,
-                    next,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => return,
-                    Err(found) => count = found,
-                }
+    /// Takes over a place. False if it is none.
+    fn keep(&self, place: Place<P>) -> bool {
+        let Some(epoch) = place.keep() else { return false };
+        let mut count = self.count.load(Ordering::Relaxed);
+        loop {
+            // Those of another process are the parent's.
+            let next = if count >> PROCESS == epoch { count + 1 } else { epoch << PROCESS | 1 };
+            // Relaxed: the item's own word orders its executions, and only the number matters.
+            match self.count.compare_exchange_weak(
+                count,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(found) => count = found,
             }
         }
     }
@@ -387,8 +389,7 @@ impl<P: Platform> BoundedWork<P> {
 
     fn queue_with(&self, place: Place<P>) -> Result<bool, Error> {
         // First, because the execution may end before `try_queue` returns.
-        let has_place = place.is_some();
-        self.held.keep(place);
+        let has_place = self.held.keep(place);
         let queued = self.bounded.queue.try_queue(&self.work);
         if has_place && !matches!(queued, Ok(true)) {
             self.held.give_back(P::fork_epoch());

@@ -289,11 +289,6 @@ impl<P: Platform> Place<P> {
     pub(crate) fn keep(mut self) -> Option<u64> {
         self.from.take().map(|(_, epoch)| epoch)
     }
-
-    /// Whether it is one.
-    pub(crate) fn is_some(&self) -> bool {
-        self.from.is_some()
-    }
 }
 
 impl<P: Platform> Drop for Place<P> {

@@ -32,6 +32,7 @@ use crate::base::outcome::{JoinError, Panic, contain};
 use crate::fork_join::scoped::count_panicked;
 use crate::pool::context::blocking;
 use crate::queue::{Queue, serves};
+use crate::task::TaskState;
 
 const CLAIMED: u32 = 1;
 const DONE: u32 = 1 << 1;
@@ -62,16 +63,10 @@ trait Joined<T, P: Platform>: Send + Sync {
     fn take(&self) -> Option<Result<T, JoinError>>;
 }
 
-enum Stage<F, T> {
-    Program(F),
-    Result(Result<T, JoinError>),
-    Taken,
-}
-
 struct Slot<P: Platform, F, T> {
     word: P::AtomicU32,
     epoch: u64,
-    stage: P::Cell<Stage<F, T>>,
+    stage: P::Cell<TaskState<F, T>>,
 }
 
 // SAFETY: the stage belongs to one side at a time, as the head of the file says, and both what is run and what it returns may be sent.
@@ -90,7 +85,7 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Slot<P, F, T> {
     ///
     /// # Safety
     /// It belongs to the caller.
-    unsafe fn replace(&self, next: Stage<F, T>) -> Stage<F, T> {
+    unsafe fn replace(&self, next: TaskState<F, T>) -> TaskState<F, T> {
         // SAFETY: as the caller says.
         self.stage.with_mut(|stage| core::mem::replace(unsafe { &mut *stage }, next))
     }
@@ -98,7 +93,7 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Slot<P, F, T> {
     /// Runs the closure, which the caller has claimed. Returns the panic if the handle was dropped before.
     fn run(&self) -> Option<Panic> {
         // SAFETY: claimed by the caller.
-        let Stage::Program(closure) = (unsafe { self.replace(Stage::Taken) }) else {
+        let TaskState::Program(closure) = (unsafe { self.replace(TaskState::Taken) }) else {
             unreachable!("it is claimed once")
         };
         let result = catch_unwind(AssertUnwindSafe(closure));
@@ -109,7 +104,7 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Slot<P, F, T> {
     fn end(&self, result: Result<T, JoinError>) -> Option<Panic> {
         let panicked = matches!(result, Err(JoinError::Panicked(_)));
         // SAFETY: claimed by the caller, and not `DONE`.
-        drop(unsafe { self.replace(Stage::Result(result)) });
+        drop(unsafe { self.replace(TaskState::Result(result)) });
         // Release: the result. Acquire: what was done before the handle was dropped.
         let before = self.word.fetch_or(DONE, Ordering::AcqRel);
         if before & ASLEEP != 0 {
@@ -122,8 +117,8 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Slot<P, F, T> {
             return None;
         }
         // SAFETY: the handle was dropped before `DONE`, so the stage stays with the caller.
-        match unsafe { self.replace(Stage::Taken) } {
-            Stage::Result(Err(JoinError::Panicked(panic))) => Some(panic),
+        match unsafe { self.replace(TaskState::Taken) } {
+            TaskState::Result(Err(JoinError::Panicked(panic))) => Some(panic),
             _ => None,
         }
     }
@@ -147,8 +142,8 @@ impl<P: Platform, F: FnOnce() -> T + Send, T: Send> Joined<T, P> for Slot<P, F, 
 
     fn take(&self) -> Option<Result<T, JoinError>> {
         // SAFETY: as the trait says: `DONE` was read with acquire, and the handle is there.
-        match unsafe { self.replace(Stage::Taken) } {
-            Stage::Result(result) => Some(result),
+        match unsafe { self.replace(TaskState::Taken) } {
+            TaskState::Result(result) => Some(result),
             _ => None,
         }
     }
@@ -187,7 +182,7 @@ where
     F: FnOnce() -> T + Send + 'scope,
     T: Send + 'scope,
 {
-    let stage = P::Cell::new(Stage::Program(closure));
+    let stage = P::Cell::new(TaskState::Program(closure));
     let slot = Arc::new(Slot { word: P::AtomicU32::new(0), epoch: P::fork_epoch(), stage });
     let shell = Shell(Arc::clone(&slot));
     let handle = ScopedJoinHandle { queue, panic, slot };

@@ -8,13 +8,14 @@ use nearq_lock::Mutex;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, PlatformCell, Threads};
 
-use super::{Joined, Panic, Shell, Slot, Stage};
+use super::{Joined, Panic, Shell, Slot};
 use crate::item::tests::{model, spawn};
+use crate::task::TaskState;
 
 type Count = <Loom as LockPlatform>::AtomicU32;
 
 fn slot<F: FnOnce() -> T + Send, T: Send>(closure: F) -> Arc<Slot<Loom, F, T>> {
-    let stage = <Loom as Threads>::Cell::new(Stage::Program(closure));
+    let stage = <Loom as Threads>::Cell::new(TaskState::Program(closure));
     Arc::new(Slot { word: Count::new(0), epoch: 0, stage })
 }
 
