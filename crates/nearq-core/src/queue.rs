@@ -62,7 +62,7 @@ pub(crate) mod tracepoints;
 
 pub(crate) use homes::SubmitKind;
 use homes::{HomeConfig, QueueHome};
-pub(crate) use owner::serves;
+pub(crate) use owner::{served, serves};
 use rescuer::Rescuer;
 use sets::{Flushing, Sets};
 

@@ -7,7 +7,7 @@
 //! | bit | name | meaning | changed by |
 //! |---|---|---|---|
 //! | 3 | `DONE` | the result is available | the thread that ends the task sets it |
-//! | 4 | `ASLEEP` | a thread sleeps on `Item::join`, until that is not zero | the joiner sets it |
+//! | 4 | `ASLEEP` | a thread sleeps on `Item::join`, until that is not zero, or has done so and left | the joiner sets it |
 //! | 5 | `POLLED` | a waker is stored | the joiner sets it |
 //! | 6 | `CHANGING` | the joiner writes its waker; the thread that ends the task leaves it alone | the joiner sets and clears it |
 //! | 7 | `CANCELLED` | the result is, or will be, `JoinError::Cancelled` | the canceller sets it |

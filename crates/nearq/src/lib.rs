@@ -35,6 +35,7 @@
 //! | a future | [`Workqueue::spawn_future`] | |
 //! | closures that borrow | [`Workqueue::scope`] and in it [`Scope::spawn`], or [`Scope::spawn_with_handle`] for a value | |
 //! | two halves of a computation (fork-join) | [`join`], [`Workqueue::join`], [`Workqueue::install`] | |
+//! | a closure for each index of a range | [`Workqueue::for_each`] | |
 //! | many closures or futures, joined as they end | [`Workqueue::join_set`] | |
 //! | a function that is queued again and again | [`Work::new`], [`Workqueue::queue`] | `INIT_WORK`, `queue_work` |
 //! | the same, after a delay | [`Workqueue::queue_delayed`] | `queue_delayed_work` |
@@ -44,6 +45,8 @@
 //! | work at [home](home::Home) | [`WorkqueueBuilder::home`], [`Work::set_home`], [`TaskBuilder::home`] | |
 //! | no more tasks than there are places (back-pressure) | [`Workqueue::bounded`] | |
 //! | a task or item with a name, for display | [`TaskBuilder::named`], [`Work::named`] | |
+//! | more work on the queue that the code runs on | [`Handle::try_current`] | |
+//! | to wait for a task, but not for ever | [`JoinHandle::join_timeout`] | |
 //! | to ask running code to end early | [`JoinHandle::cancel`], then [`is_cancelled`] in the code; [`CancelToken`] | |
 //! | to keep an item from starting | [`Work::cancel`], [`Work::disable`], [`JoinHandle::cancel`] | `cancel_work`, `disable_work` |
 //! | blocking code inside an item | [`block_in_place`] | |

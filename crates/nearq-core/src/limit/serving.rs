@@ -9,21 +9,21 @@ use crate::pool::context::{is_in_item, with_current};
 
 /// Whether the caller is a worker that serves a pwq of that domain right now.
 pub(crate) fn serves_domain<P: Platform>(domain: *const NodeActive<P>) -> bool {
-    serves_pwq::<P>(|pwq| core::ptr::eq(pwq.node_active(), domain))
+    with_served::<P, _>(|pwq| core::ptr::eq(pwq.node_active(), domain)).unwrap_or(false)
 }
 
 /// Whether the caller is a worker that serves the queue at that address right now.
 pub(crate) fn serves_owner<P: Platform>(queue: *const ()) -> bool {
-    serves_pwq::<P>(|pwq| core::ptr::addr_eq(pwq.owner_address(), queue))
+    with_served::<P, _>(|pwq| core::ptr::addr_eq(pwq.owner_address(), queue)).unwrap_or(false)
 }
 
-/// Whether the caller is a worker that serves such a pwq right now.
-fn serves_pwq<P: Platform>(is_it: impl FnOnce(&PoolWorkqueue<P>) -> bool) -> bool {
+/// Runs `f` with the pwq that the caller serves right now, if it is a worker that serves one.
+pub(crate) fn with_served<P: Platform, R>(f: impl FnOnce(&PoolWorkqueue<P>) -> R) -> Option<R> {
     with_current::<P, _>(|context| {
         // SAFETY: null, or the pwq that this worker serves.
-        unsafe { PoolWorkqueue::of(context.account.get()).as_ref() }.is_some_and(is_it)
+        unsafe { PoolWorkqueue::of(context.account.get()).as_ref() }.map(f)
     })
-    .unwrap_or(false)
+    .flatten()
 }
 
 impl<P: Platform> Item<P> {

@@ -26,6 +26,14 @@ pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
     crate::limit::serving::serves_owner::<P>(queue.cast())
 }
 
+/// The queue that the caller serves right now, if it is a worker that serves one.
+pub(crate) fn served<P: Platform>() -> Option<Arc<Queue<P>>> {
+    crate::limit::serving::with_served::<P, _>(|pwq| {
+        // SAFETY: made by `Queue::new`; it is not freed while a worker serves its pwq.
+        unsafe { crate::base::shared::share(pwq.queue()) }
+    })
+}
+
 /// The pwq whose account that is.
 fn pwq_of<P: Platform>(account: AccountRef<'_, P>) -> &PoolWorkqueue<P> {
     // SAFETY: each account is the beginning of a pwq, and the borrow has the pointer of the whole pwq.

@@ -4,8 +4,9 @@ use core::future::Future;
 use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context, Poll, Waker};
+use core::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
+use nearq_platform::{Atomic, AtomicInt, Instant, Linux, Ordering, Platform, PlatformCell, Wait};
 
 use crate::base::outcome::{JoinError, contain};
 use crate::item::{ASLEEP, CHANGING, DONE, Item, POLLED, is_of_this_process};
@@ -184,24 +185,54 @@ impl<T, P: Platform> JoinHandle<T, P> {
         // Acquire: the result.
         let word = self.state().load(Ordering::Acquire);
         if word & DONE == 0 {
-            self.wait_beside_others(word)?;
+            self.wait_beside_others(word, None)?;
         }
         // SAFETY: DONE was read with acquire, and this is the only handle.
         unsafe { (self.kind().take)(self.item) }
     }
 
-    /// Waits as an item does, if the caller is one. `word` is the state.
+    /// As [`join`](Self::join), but returns the handle if it has not ended after `timeout`. It goes on then, and may be joined later.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use std::time::Duration;
+    ///
+    /// let queue = nearq::Workqueue::builder("slow").build()?;
+    /// let (end, ended) = std::sync::mpsc::channel::<()>();
+    /// let task = queue.spawn(move || ended.recv().is_err());
+    /// let task = task.join_timeout(Duration::from_millis(10)).unwrap_err();
+    /// drop(end);
+    /// assert!(task.join()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The handle, if the time is over. What the handle returns in time, an error as well, is in `Ok`: as [`join`](Self::join) returns it.
+    pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, JoinError>, Self> {
+        // Acquire: the result.
+        let word = self.state().load(Ordering::Acquire);
+        if word & DONE == 0 {
+            match self.wait_beside_others(word, Some(P::now() + timeout)) {
+                Ok(true) => {}
+                Ok(false) => return Err(self),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(self.take())
+    }
+
+    /// Waits as an item does, if the caller is one; false if the deadline has come first. `word` is the state.
     #[cold]
-    fn wait_beside_others(&self, word: u64) -> Result<(), JoinError> {
+    fn wait_beside_others(&self, word: u64, deadline: Option<Instant>) -> Result<bool, JoinError> {
         if !is_of_this_process::<P>(word) {
             return Err(JoinError::Cancelled);
         }
         let Some(beside) = Beside::begin(&self.head().item) else {
             return Err(JoinError::Deadlock);
         };
-        blocking::<P, _>(|| self.wait());
+        let has_ended = blocking::<P, _>(|| self.wait(deadline));
         drop(beside);
-        Ok(())
+        Ok(has_ended)
     }
 
     /// The domain in which it is held back, if the caller's own item has a place there.
@@ -209,16 +240,20 @@ impl<T, P: Platform> JoinHandle<T, P> {
         self.head().item.held_back_beside_caller()
     }
 
-    fn wait(&self) {
+    /// Sleeps until it has ended; false if the deadline comes first. `ASLEEP` stays set then: the thread that ends it wakes nobody.
+    fn wait(&self, deadline: Option<Instant>) -> bool {
         // Acquire: the result, if it is already available.
         if self.state().fetch_or(ASLEEP, Ordering::AcqRel) & DONE != 0 {
-            return;
+            return true;
         }
-        // Acquire: pairs with the release in `Head::notify`, which comes after DONE.
         let join = &self.head().item.join;
+        // Acquire: pairs with the release in `Head::notify`, which comes after DONE.
         while join.load(Ordering::Acquire) == 0 {
-            P::wait_for_work(join, 0, None);
+            if P::wait_for_work(join, 0, deadline) == Wait::TimedOut {
+                return self.has_ended();
+            }
         }
+        true
     }
 
     /// Leaves a waker; true if the result is available instead.

@@ -6,6 +6,7 @@
 use core::future::Future as _;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
@@ -382,6 +383,39 @@ mod modelled {
             match poll(&mut handle, &bell) {
                 Poll::Ready(result) => drop(result.unwrap()),
                 Poll::Pending => drop(handle.join().unwrap()),
+            }
+        });
+    }
+
+    /// Waits for it with a deadline that comes.
+    fn in_time(handle: JoinHandle<Counted, Loom>) -> Result<Counted, JoinHandle<Counted, Loom>> {
+        Loom::set_deadlines_come(true);
+        let result = handle.join_timeout(Duration::from_millis(1));
+        Loom::set_deadlines_come(false);
+        result.map(Result::unwrap)
+    }
+
+    #[test]
+    fn joined_in_time_or_later() {
+        check(3, |handle| match in_time(handle) {
+            Ok(result) => drop(result),
+            Err(handle) => drop(handle.join().unwrap()),
+        });
+    }
+
+    #[test]
+    fn joined_in_time_or_dropped() {
+        check(3, |handle| drop(in_time(handle)));
+    }
+
+    #[test]
+    fn joined_in_time_or_polled() {
+        check(2, |handle| {
+            if let Err(mut handle) = in_time(handle) {
+                let bell = Bell::<Loom>::new();
+                while poll(&mut handle, &bell).is_pending() {
+                    bell.parker.park(None);
+                }
             }
         });
     }

@@ -1,4 +1,6 @@
-//! Fork-join: [`join`], [`Workqueue::join`] and [`Workqueue::install`].
+//! Fork-join: [`join`], [`Workqueue::join`], [`Workqueue::for_each`] and [`Workqueue::install`].
+
+use core::ops::Range;
 
 use nearq_platform::{Linux, Platform};
 
@@ -91,6 +93,51 @@ impl<P: Platform> Workqueue<P> {
             crate::fork_join::join::<P, _, _, _, _>(a, b, |a, b| (a(), b()))
         } else {
             self.install(|| self.join(a, b))
+        }
+    }
+
+    /// Calls `f` once with each index of the range, possibly several at the same time, and waits until all calls have returned.
+    ///
+    /// The range is halved by [`join`](Self::join) down to single indexes, so calls may take very different times. A fork costs a few
+    /// nanoseconds. If a call does not take much longer than that, let each call handle several elements:
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// let queue = nearq::Workqueue::builder("sums").build()?;
+    /// let numbers: Vec<u64> = (0..100_000).collect();
+    /// let sum = AtomicU64::new(0);
+    /// let parts: Vec<&[u64]> = numbers.chunks(1000).collect();
+    /// queue.for_each(0..parts.len(), |part| {
+    ///     sum.fetch_add(parts[part].iter().sum(), Ordering::Relaxed);
+    /// });
+    /// assert_eq!(sum.into_inner(), 4_999_950_000);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
+    /// What the calls did is visible to the caller.
+    ///
+    /// # Panics
+    /// With the panic of the lowest index whose call panicked, after all calls have ended; and as [`join`](Self::join), if the queue refuses
+    /// them.
+    pub fn for_each(&self, range: Range<usize>, f: impl Fn(usize) + Sync) {
+        fn halves<P: Platform>(
+            queue: &Workqueue<P>,
+            range: Range<usize>,
+            f: &(impl Fn(usize) + Sync),
+        ) {
+            if range.len() == 1 {
+                return f(range.start);
+            }
+            let middle = range.start + range.len() / 2;
+            queue.join(
+                || halves(queue, range.start..middle, f),
+                || halves(queue, middle..range.end, f),
+            );
+        }
+        if !range.is_empty() {
+            self.install(|| halves(self, range, &f));
         }
     }
 

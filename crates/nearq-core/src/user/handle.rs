@@ -60,7 +60,40 @@ pub struct Handle<P: Platform = Linux> {
     view: QueueView<P>,
 }
 
+impl Handle {
+    /// Returns the queue of the item that the calling thread executes; `None` outside of items. What runs there need not be given a handle
+    /// to spawn more.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Handle, JoinHandle, Workqueue};
+    ///
+    /// /// Halves a number until it is odd, each time in a closure of its own, on the queue that the caller runs on.
+    /// fn halve(number: u32) -> JoinHandle<u32> {
+    ///     let queue = Handle::try_current().expect("called by an item");
+    ///     queue.spawn(move || if number % 2 == 0 { halve(number / 2).join().unwrap() } else { number })
+    /// }
+    ///
+    /// let queue = Workqueue::builder("halves").build()?;
+    /// let odd = queue.spawn(|| halve(40).join());
+    /// assert_eq!(odd.join()??, 5);
+    /// assert!(Handle::try_current().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// In a closure of a [`join`](crate::join) or scope, it is the queue on which that forks, whichever worker runs the closure.
+    pub fn try_current() -> Option<Self> {
+        Self::try_current_in()
+    }
+}
+
 impl<P: Platform> Handle<P> {
+    /// As [`try_current`](Handle::try_current), on the platform given by the type.
+    #[doc(hidden)]
+    pub fn try_current_in() -> Option<Self> {
+        crate::queue::served().map(|queue| Handle { view: QueueView { queue } })
+    }
+
     pub(crate) fn of(queue: &Arc<Queue<P>>) -> Self {
         Handle { view: QueueView { queue: Arc::clone(queue) } }
     }

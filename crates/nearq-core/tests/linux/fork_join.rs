@@ -524,3 +524,37 @@ fn panics_of_a_scopes_closures_come_back_after_all_have_ended() {
     let panicked: u64 = queue.statistics().iter().map(|row| row.panicked).sum();
     assert_eq!(panicked, 6, "each closure that panicked is counted, and the item");
 }
+
+#[test]
+fn each_index_is_called_once() {
+    let queue = queue("indexes");
+    for range in [0..0, 5..5, 7..8, 3..10, 0..1000, usize::MAX - 3..usize::MAX] {
+        let called = Mutex::new(Vec::new());
+        queue.for_each(range.clone(), |index| called.lock().unwrap().push(index));
+        let mut called = called.into_inner().unwrap();
+        called.sort_unstable();
+        assert!(called.iter().copied().eq(range.clone()), "{range:?}: {called:?}");
+    }
+    #[expect(clippy::reversed_empty_ranges, reason = "a caller may compute one")]
+    queue.for_each(5..3, |_| unreachable!("it is empty"));
+}
+
+#[test]
+fn two_indexes_run_at_once() {
+    let meet = std::sync::Barrier::new(2);
+    queue("two").for_each(0..2, |_| drop(meet.wait()));
+}
+
+#[test]
+fn the_panic_of_the_lowest_index_comes_back_after_all_calls() {
+    let queue = queue("panics");
+    let ended = AtomicUsize::new(0);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        queue.for_each(0..100, |index| {
+            ended.fetch_add(1, Ordering::Relaxed);
+            assert!(index % 10 != 7, "index {index}");
+        });
+    }));
+    assert_eq!(*outcome.unwrap_err().downcast::<String>().unwrap(), "index 7");
+    assert_eq!(ended.into_inner(), 100);
+}

@@ -39,6 +39,51 @@ fn a_handle_queues_while_the_queue_is_open() {
     assert_eq!(set.blocking_join_next().unwrap().unwrap(), 4);
 }
 
+/// The name of the queue that the caller runs on.
+fn current() -> Option<String> {
+    Handle::try_current().map(|queue| queue.name().to_owned())
+}
+
+#[test]
+fn an_item_finds_its_own_queue() {
+    assert_eq!(current(), None, "outside of items");
+    let runtime = runtime();
+    let (outer, inner) = (queue(&runtime, "outer"), queue(&runtime, "inner"));
+    let per_cpu = runtime.workqueue_builder("one cpu").per_cpu().build().unwrap();
+    for queue in [&outer, &inner, &per_cpu] {
+        let name = Some(queue.name().to_owned());
+        assert_eq!(queue.spawn(current).join().unwrap(), name);
+        assert_eq!(queue.spawn_future(async { current() }).join().unwrap(), name);
+    }
+    // Each of two closures that meet runs in a worker of its own; one of them is stolen.
+    let meet = Barrier::new(2);
+    let met = || {
+        meet.wait();
+        current()
+    };
+    let own = Some("outer".to_owned());
+    assert_eq!(outer.join(met, met), (own.clone(), own.clone()));
+    // An item of one queue that waits for one of another is back in its own queue then.
+    let inside = outer.install(|| [inner.install(current), current()]);
+    assert_eq!(inside, [Some("inner".to_owned()), own]);
+    assert_eq!(current(), None);
+}
+
+#[test]
+fn what_an_item_spawns_through_its_own_queue_is_waited_for_by_the_drop() {
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+    fn again(left: u32) {
+        if left > 0 {
+            drop(Handle::try_current().unwrap().spawn(move || again(left - 1)));
+        }
+        ENDED.fetch_add(1, Ordering::Relaxed);
+    }
+    let queue = queue(&runtime(), "again");
+    drop(queue.spawn(|| again(99)));
+    drop(queue);
+    assert_eq!(ENDED.load(Ordering::Relaxed), 100);
+}
+
 #[test]
 fn after_the_last_owner_is_dropped_a_handle_gets_its_closure_back() {
     let runtime = runtime();

@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
-use nearq_core::{AffinityScope, CpuSet, Runtime, Work, Workqueue};
+use nearq_core::{AffinityScope, CpuSet, JoinError, Runtime, Work, Workqueue};
 
 use crate::common::{self, PATIENCE, block_on, watch};
 
@@ -41,6 +42,50 @@ fn tasks_can_be_joined_and_awaited() {
         first.await.unwrap() + second.await.unwrap() + third
     });
     assert_eq!(sum, 7);
+}
+
+#[test]
+fn a_join_with_a_timeout_returns_the_result_or_the_handle() {
+    let queue = queue();
+    let _watchdog = watch(Some(queue.runtime()));
+    let (end, ended) = mpsc::channel::<()>();
+    let slow = queue.spawn(move || ended.recv().is_err());
+    let timeout = Duration::from_millis(30);
+    let began = Instant::now();
+    let slow = slow.join_timeout(timeout).expect_err("it has not ended");
+    assert!(began.elapsed() >= timeout);
+    // No time at all is a question.
+    let slow = slow.join_timeout(Duration::ZERO).expect_err("it has not ended");
+    drop(end);
+    assert!(slow.join_timeout(PATIENCE).expect("it ends").unwrap());
+
+    let panics = queue.spawn(|| panic!("on purpose"));
+    assert!(matches!(panics.join_timeout(PATIENCE), Ok(Err(JoinError::Panicked(_)))));
+    let future = queue.spawn_future(async { 5 });
+    assert_eq!(future.join_timeout(Duration::MAX).expect("it ends").unwrap(), 5);
+
+    // A handle that has waited in vain can be awaited, cancelled or dropped like any other one.
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(ended);
+    let slow = queue.spawn(move || ended.lock().unwrap().recv().is_err());
+    let slow = slow.join_timeout(Duration::ZERO).expect_err("it has not ended");
+    let ender = std::thread::spawn(|| drop(end));
+    assert!(block_on(slow).unwrap());
+    ender.join().unwrap();
+    let never = queue.spawn_future(std::future::pending::<()>());
+    let never = never.join_timeout(Duration::from_millis(1)).expect_err("it never ends");
+    assert!(never.cancel());
+    assert!(never.join_timeout(PATIENCE).expect("it ends").unwrap_err().is_cancelled());
+}
+
+#[test]
+fn a_worker_that_waits_with_a_timeout_is_replaced() {
+    let runtime = runtime();
+    let queue = narrow(&runtime);
+    let _watchdog = watch(Some(&runtime));
+    let handle = queue.handle();
+    let outer = queue.spawn(move || handle.spawn(|| 7).join_timeout(PATIENCE).expect("it ends"));
+    assert_eq!(outer.join().unwrap().unwrap(), 7);
 }
 
 #[test]
