@@ -368,9 +368,12 @@ impl<P: Platform> BoundedWork<P> {
         BoundedWork { bounded: bounded.clone(), work, held }
     }
 
-    /// Queues the item once there is a place. False if it is pending already, or is refused. In its own function, and in any other task of
-    /// the bound, it does not wait.
+    /// Queues the item once there is a place. False, without a wait, if it is pending already; false if it is refused. In its own function,
+    /// and in any other task of the bound, it does not wait.
     pub fn queue(&self) -> bool {
+        if self.work.is_pending() {
+            return false;
+        }
         let place = Places::take(self.bounded.shared());
         matches!(self.queue_with(place), Ok(true))
     }

@@ -19,6 +19,14 @@ fn bound(places: usize) -> (Runtime, Workqueue, Bounded) {
     (runtime, queue, bounded)
 }
 
+/// As [`bound`], of a queue that runs one item at a time.
+fn ordered(places: usize) -> (Runtime, Workqueue, Bounded) {
+    let runtime = Runtime::builder().build().expect("the machine is known");
+    let queue = runtime.workqueue_builder("ordered").ordered().build().expect("the call succeeds");
+    let bounded = queue.bounded(places);
+    (runtime, queue, bounded)
+}
+
 /// Takes a place until the sender is dropped.
 fn hold(bounded: &Bounded) -> (mpsc::Sender<()>, nearq_core::JoinHandle<()>) {
     let (end, ended) = mpsc::channel::<()>();
@@ -196,6 +204,26 @@ fn an_item_takes_a_place_each_time_that_it_is_queued() {
     work.flush().unwrap();
     eventually("the place is free", || bounded.in_use() == 0);
     assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn queueing_a_pending_item_does_not_wait_for_a_place() {
+    let (_runtime, _queue, bounded) = ordered(2);
+    let (end, first) = hold(&bounded);
+    let work = bounded.work(|| ());
+    assert!(work.queue());
+    assert_eq!(bounded.in_use(), 2);
+    let again = thread::spawn({
+        let work = work.clone();
+        move || work.queue()
+    });
+    eventually("the call returns", || again.is_finished());
+    assert!(!again.join().unwrap(), "it is pending");
+    assert_eq!(bounded.in_use(), 2);
+    drop(end);
+    first.join().unwrap();
+    work.flush().unwrap();
+    eventually("the places are free", || bounded.in_use() == 0);
 }
 
 #[test]
