@@ -590,6 +590,12 @@ impl<P: Platform> Item<P> {
         is_abandoned(before - REFERENCE)
     }
 
+    /// Whether a queueing stands that the caller can join. What the caller wrote is visible to that execution, as if a claim had failed.
+    pub(crate) fn joins_pending(&self) -> bool {
+        // Release, for the execution that is still to come: so the word is written, as in `claim_slow`.
+        self.current() & PENDING != 0 && self.state.fetch_or(0, Ordering::AcqRel) & PENDING != 0
+    }
+
     // ---- reading -----------------------------------------------------------------------------------------
 
     /// Whether it is queued, or on a timer. May be out of date at once.

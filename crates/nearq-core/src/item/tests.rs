@@ -224,10 +224,10 @@ fn each_claim_causes_one_push_and_one_execution() {
     });
 }
 
-#[test]
+/// Two threads write, and then queue an item that reads.
 #[cfg(not(miri))]
-fn writes_before_a_queueing_are_visible_to_the_execution() {
-    model(3, || {
+fn check_writes_are_visible(queue: fn(&TestList, &Work<Loom>)) {
+    model(3, move || {
         let list = TestList::new();
         let written = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
         let read = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
@@ -244,7 +244,7 @@ fn writes_before_a_queueing_are_visible_to_the_execution() {
                 (Arc::clone(&list), work.clone(), Arc::clone(&written[number]));
             spawn(move || {
                 written.store(1, Ordering::Relaxed);
-                list.queue(&work);
+                queue(&list, &work);
             })
         });
         list.run();
@@ -252,6 +252,22 @@ fn writes_before_a_queueing_are_visible_to_the_execution() {
         list.run_out();
         // Whatever the queueings answered: an execution came after each of them.
         assert_eq!(read.map(|word| word.load(Ordering::Relaxed)), [1, 1]);
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn writes_before_a_queueing_are_visible_to_the_execution() {
+    check_writes_are_visible(|list, work| _ = list.queue(work));
+}
+
+#[test]
+#[cfg(not(miri))]
+fn writes_before_a_pending_item_is_joined_are_visible_to_the_execution() {
+    check_writes_are_visible(|list, work| {
+        if !work.header().joins_pending() {
+            list.queue(work);
+        }
     });
 }
 

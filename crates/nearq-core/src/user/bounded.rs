@@ -371,7 +371,7 @@ impl<P: Platform> BoundedWork<P> {
     /// Queues the item once there is a place. False, without a wait, if it is pending already; false if it is refused. In its own function,
     /// and in any other task of the bound, it does not wait.
     pub fn queue(&self) -> bool {
-        if self.work.is_pending() {
+        if self.work.header().joins_pending() {
             return false;
         }
         let place = Places::take(self.bounded.shared());
@@ -383,7 +383,7 @@ impl<P: Platform> BoundedWork<P> {
     /// # Errors
     /// Every place is taken ([`Error::Full`]); and as [`Handle::try_queue`].
     pub fn try_queue(&self) -> Result<bool, Error> {
-        if self.work.is_pending() {
+        if self.work.header().joins_pending() {
             return Ok(false);
         }
         let place = Places::try_take(self.bounded.shared()).ok_or_else(|| self.bounded.full())?;
