@@ -134,6 +134,7 @@ pub mod future {
     //! [`JoinHandle`](crate::JoinHandle#wakers) says which thread calls their wakers.
 
     pub use crate::queue::flush::{DrainedQueue, FlushedQueue};
+    pub use crate::task::cancel_on_drop::CancelOnDrop;
     pub use crate::task::waiting::Flushed;
     pub use crate::user::bounded::Reserve;
     pub use crate::user::cancel::Cancelled;

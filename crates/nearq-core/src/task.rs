@@ -28,9 +28,11 @@
 //!
 //! # The folder
 //! Imports `base`, `homes`, `item`, `pool`, `limit` and `queue`. `work`: items that are queued again and again. `join`: waiting for a
-//! result; forms a circle with this file, which has the states. `future`: futures. `waiting`: waiting for items. The folder owns bits 3 to
-//! 8 of the word, and the place of the waker.
+//! result; forms a circle with this file, which has the states. `cancel_on_drop`: awaiting a result, without which the task is cancelled;
+//! forms a circle with `join`. `future`: futures. `waiting`: waiting for items. The folder owns bits 3 to 8 of the word, and the place of
+//! the waker.
 
+pub(crate) mod cancel_on_drop;
 pub(crate) mod future;
 pub(crate) mod join;
 pub(crate) mod waiting;

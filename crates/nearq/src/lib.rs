@@ -48,6 +48,7 @@
 //! | more work on the queue that the code runs on | [`Handle::try_current`] | |
 //! | to wait for a task, but not for ever | [`JoinHandle::join_timeout`] | |
 //! | to ask running code to end early | [`JoinHandle::cancel`], then [`is_cancelled`] in the code; [`CancelToken`] | |
+//! | to cancel a task with the future that awaits it | [`JoinHandle::cancel_on_drop`] | |
 //! | to keep an item from starting | [`Work::cancel`], [`Work::disable`], [`JoinHandle::cancel`] | `cancel_work`, `disable_work` |
 //! | blocking code inside an item | [`block_in_place`] | |
 //!

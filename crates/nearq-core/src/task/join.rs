@@ -13,6 +13,7 @@ use crate::item::{ASLEEP, CHANGING, DONE, Item, POLLED, is_of_this_process};
 use crate::limit::node_active::NodeActive;
 use crate::pool::context::blocking;
 use crate::task::Head;
+use crate::task::cancel_on_drop::CancelOnDrop;
 use crate::task::waiting::Beside;
 
 /// What a handle does with a task whose type it does not know; one table for each type of closure or future.
@@ -26,7 +27,7 @@ pub(crate) struct Kind<T, P: Platform> {
 }
 
 /// A spawned closure or future: [`join`](Self::join) blocks until it has ended; in an async task, await the handle itself. If the handle is
-/// dropped, what was spawned goes on by itself.
+/// dropped, what was spawned goes on by itself, unless [`cancel_on_drop`](Self::cancel_on_drop) is called.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -156,6 +157,33 @@ impl<T, P: Platform> JoinHandle<T, P> {
     pub fn cancel(&self) -> bool {
         // SAFETY: the kind is that of the task's type, and this is a handle.
         unsafe { (self.kind().cancel)(self.item) }
+    }
+
+    /// Ties what was spawned to the future that awaits it: the returned future has the same result, and [cancels](Self::cancel) what was
+    /// spawned if it is dropped before. The handle itself detaches when it is dropped.
+    ///
+    /// Use it where a task may be dropped while it awaits: in a time-out, a `select!`, or the handler of a request whose client may leave.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// let queue = nearq::Workqueue::builder("search").build()?;
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// let search = queue.spawn(move || {
+    ///     sender.send("begun").unwrap();
+    ///     while !nearq::is_cancelled() {
+    ///         std::hint::spin_loop();
+    ///     }
+    ///     sender.send("ended early").unwrap();
+    /// });
+    /// assert_eq!(receiver.recv()?, "begun");
+    /// drop(search.cancel_on_drop());
+    /// assert_eq!(receiver.recv()?, "ended early");
+    ///
+    /// assert_eq!(queue.spawn_future(queue.spawn(|| 42).cancel_on_drop()).join()??, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cancel_on_drop(self) -> CancelOnDrop<T, P> {
+        CancelOnDrop::new(self)
     }
 
     /// Cancels it if it has not begun.

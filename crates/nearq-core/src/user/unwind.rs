@@ -10,6 +10,7 @@ use nearq_platform::Platform;
 use crate::homes::{Home, Registered};
 use crate::queue::flush::{DrainedQueue, FlushedQueue};
 use crate::queue::runtime::Runtime;
+use crate::task::cancel_on_drop::CancelOnDrop;
 use crate::task::join::JoinHandle;
 use crate::task::waiting::Flushed;
 use crate::task::work::Work;
@@ -52,6 +53,8 @@ impl<P: Platform> RefUnwindSafe for FlushedQueue<'_, P> {}
 impl<P: Platform> RefUnwindSafe for Scope<'_, '_, P> {}
 impl<T, P: Platform> UnwindSafe for JoinHandle<T, P> {}
 impl<T, P: Platform> RefUnwindSafe for JoinHandle<T, P> {}
+impl<T, P: Platform> UnwindSafe for CancelOnDrop<T, P> {}
+impl<T, P: Platform> RefUnwindSafe for CancelOnDrop<T, P> {}
 impl<T: Send + 'static, P: Platform> UnwindSafe for JoinSet<T, P> {}
 impl<T: Send + 'static, P: Platform> RefUnwindSafe for JoinSet<T, P> {}
 impl<T: Send + 'static, P: Platform> UnwindSafe for JoinNext<'_, T, P> {}

@@ -1,7 +1,9 @@
 //! Cancelling, disabling and waiting for items, on this machine.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use nearq_core::{CancelToken, Error, Runtime, Work, Workqueue};
@@ -481,6 +483,47 @@ fn a_closure_that_runs_can_ask_whether_it_was_cancelled() {
     assert!(!nearq_core::is_cancelled(), "no item");
     // The next item on the same worker was not asked.
     assert!(!queue.spawn(nearq_core::is_cancelled).join().unwrap());
+}
+
+#[test]
+fn what_is_tied_to_a_future_is_cancelled_with_it() {
+    let runtime = Runtime::builder().build().expect("the machine is known");
+    let queue = runtime.workqueue_builder("tied").max_active(1).build().expect("it is valid");
+    let mut context = Context::from_waker(Waker::noop());
+    // One that runs, and one that has not begun.
+    let (sender, receiver) = mpsc::channel();
+    let runs = queue.spawn(move || {
+        sender.send(false).unwrap();
+        eventually("it is asked", nearq_core::is_cancelled);
+        sender.send(true).unwrap();
+    });
+    assert_eq!(receiver.recv(), Ok(false));
+    let captured = Arc::new(());
+    let waits = queue.spawn({
+        let captured = Arc::clone(&captured);
+        move || drop(captured)
+    });
+    let (mut runs, mut waits) = (runs.cancel_on_drop(), waits.cancel_on_drop());
+    assert!(Pin::new(&mut runs).poll(&mut context).is_pending());
+    assert!(Pin::new(&mut waits).poll(&mut context).is_pending());
+    drop(waits);
+    assert_eq!(Arc::strong_count(&captured), 1, "it is dropped at once");
+    drop(runs);
+    assert_eq!(receiver.recv(), Ok(true));
+    // A future that waits for a wake.
+    let of_future = Arc::clone(&captured);
+    let never = async move {
+        std::future::pending::<()>().await;
+        drop(of_future);
+    };
+    let mut never = queue.spawn_future(never).cancel_on_drop();
+    assert!(Pin::new(&mut never).poll(&mut context).is_pending());
+    drop(never);
+    eventually("it is dropped", || Arc::strong_count(&captured) == 1);
+    // What is awaited to its end is not cancelled.
+    let results = [queue.spawn(|| 1), queue.spawn_future(async { 2 })];
+    let results = results.map(|task| common::block_on(task.cancel_on_drop()).unwrap());
+    assert_eq!(results, [1, 2]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
-use nearq::future::{DrainedQueue, Flushed, FlushedQueue, JoinNext};
+use nearq::future::{CancelOnDrop, DrainedQueue, Flushed, FlushedQueue, JoinNext};
 use nearq::home::{
     AtHome, Home, HomeChoice, MemoryPolicy, NodeHomes, Registered, Residency, Weights,
 };
@@ -36,7 +36,7 @@ type Sent = core::cell::Cell<u32>;
 
 is!(Workqueue, Handle, QueueView, Runtime, Home, Work: [Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Clone]);
 is!(
-    JoinHandle<Sent>, JoinSet<Sent>, Flushed, Registered, Tracer, TimingGuard, RuntimeBuilder, WorkqueueBuilder:
+    JoinHandle<Sent>, CancelOnDrop<Sent>, JoinSet<Sent>, Flushed, Registered, Tracer, TimingGuard, RuntimeBuilder, WorkqueueBuilder:
     [Send, Sync, Unpin, UnwindSafe, RefUnwindSafe]
 );
 is!(
