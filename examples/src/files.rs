@@ -1,12 +1,13 @@
 //! The files that `hash_files` hashes, and the line that it prints for each.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
+
+use crate::digest::hexadecimal;
 
 /// The files of the tree that is made if no folder is given; each is longer than the one before.
 const FILES: usize = 100;
@@ -79,9 +80,5 @@ pub fn hash(path: impl AsRef<Path>) -> io::Result<String> {
         }
         state.update(&buffer[..length]);
     }
-    let mut line = String::new();
-    for byte in state.finalize() {
-        write!(line, "{byte:02x}").map_err(io::Error::other)?;
-    }
-    Ok(format!("{line}  {}", path.display()))
+    Ok(format!("{}  {}", hexadecimal(state.finalize()), path.display()))
 }

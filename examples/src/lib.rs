@@ -1,5 +1,8 @@
 //! What each program and its counterpart share: what they work on, not how they run it.
 
+pub mod delivery;
+mod digest;
 mod files;
+pub mod service;
 
 pub use files::{Tree, hash};
