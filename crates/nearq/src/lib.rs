@@ -149,7 +149,7 @@
 //! [tokio](https://docs.rs/tokio) is for network services, with I/O and timers; nearq has neither. `spawn_blocking` moves blocking code to
 //! other threads; in nearq, an item may simply block, and with [`block_in_place`] its worker is replaced at once. tokio's `JoinSet` and
 //! `JoinHandle` can only be awaited; those of nearq can also block ([`JoinHandle::join`]). Dropping nearq's `JoinSet` lets what has started
-//! run on; dropping tokio's aborts it.
+//! run on; dropping tokio's aborts it. `docs/tokio.md` of the checkout says how a tokio program runs its CPU work on nearq.
 //!
 //! # Features
 //!

@@ -10,17 +10,18 @@ const PAIRS: [[&str; 2]; 3] = [
 ];
 
 /// All programs.
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 7] = [
     "hash_files",
     "hash_files_with_rayon",
     "service",
     "service_with_tokio",
     "deliver",
     "deliver_with_tokio",
+    "tokio_per_pod",
 ];
 
 /// The pages that show programs, and how many.
-const PAGES: [(&str, usize); 1] = [("side-by-side.md", 6)];
+const PAGES: [(&str, usize); 2] = [("side-by-side.md", 6), ("tokio.md", 1)];
 
 fn source(program: &str) -> String {
     let path = format!("{}/src/bin/{program}.rs", env!("CARGO_MANIFEST_DIR"));

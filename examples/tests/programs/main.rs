@@ -5,3 +5,4 @@ mod deliver;
 mod hash_files;
 mod lengths;
 mod service;
+mod tokio_per_pod;
