@@ -34,12 +34,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn run(pod: Pod, queue: &Workqueue) -> io::Result<()> {
-    // This thread runs the main future, and the threads of the runtime what that spawns.
+    // The threads of the runtime inherit it.
     pin(&pod.cpus)?;
-    let cpus = pod.cpus.clone();
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(pod.cpus.len())
-        .on_thread_start(move || pin(&cpus).expect("this thread may run there, too"))
         .enable_all()
         .build()?;
     tokio.block_on(async {

@@ -104,6 +104,7 @@ fn a_client_that_leaves_while_it_waits_for_a_place_is_forgotten() {
         program.until(From::Output, "a client has left");
         drop(first);
         assert_eq!(third.answer(), ABC, "{path}");
+        program.until(From::Output, "ends ");
         let second = "begins hash 18446744073709551615 \"second\"";
         assert!(!program.seen(From::Output).contains(&second), "{path}");
     }
@@ -114,7 +115,7 @@ fn at_ctrl_c_a_request_ends_and_is_answered() {
     for path in SERVICE {
         // If it ends before the signal has arrived, a longer one is tried.
         let answered_after_the_signal = (20..40).any(|power| {
-            let (mut program, address) = start(path, "1", "60");
+            let (mut program, address) = start(path, "1", "600");
             let (mut client, mut idle) = (Client::connect(&address), Client::connect(&address));
             client.ask(1 << power, "abc");
             program.until(From::Output, "begins ");
