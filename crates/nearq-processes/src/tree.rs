@@ -10,6 +10,7 @@
 //! | `nearq-tree`, a crate | the library, and what it has in common with nearq: the table's layout, what a member does, the variable |
 //! | `library` | the file of the library, for the loader |
 //! | `table` | nearq's own table: made, corrected; and tables of others, read |
+//! | `joined` | the table of another process, in which a process takes a home at run time, without the library |
 //! | `supervisor` | the process that keeps a table: finds members, removes those that have ended, lets out and brings back |
 //! | `relatives` | what descendants know about the tree, and how changes to them are undone |
 //! | `start` | the two processes between a shell and the command, signals, the end |
@@ -41,6 +42,7 @@
 //! Further safeguards of the table: the file has no name, its length is sealed, and the number of its supervisor, its descriptor and a
 //! random token are in the environment. If any of the three does not match, the process does not use the table.
 
+mod joined;
 pub mod library;
 mod relatives;
 mod start;
@@ -49,9 +51,11 @@ mod table;
 
 use nearq_tree::{layout, member, variable, view};
 
+pub use joined::{JoinedTable, leave, release_ended, take};
 pub use layout::{
     Entry, FILE, How, Layout, MAX_ENTRIES, MAX_HOMES, MAX_MASK_WORDS, State, USUAL_ENTRIES,
 };
+pub use member::sets_memory;
 pub use start::{Choose, End, Error, SUPERVISOR, Tree, become_command};
 pub use supervisor::{ENOUGH, Summary};
 pub use table::{Counts, Table, TableCopy};

@@ -434,7 +434,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 /// When a live process was started, in nanoseconds of the table's clock.
-fn started(pid: u32) -> Option<u64> {
+pub(super) fn started(pid: u32) -> Option<u64> {
     let stat = proc::stat(pid).filter(|stat| !stat.has_ended())?;
     Some(stat.started.saturating_mul(TICK.as_nanos() as u64))
 }

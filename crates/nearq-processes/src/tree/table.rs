@@ -32,7 +32,7 @@ const FARTHEST: u32 = 254;
 
 /// A file of words, mapped as long as this value lives.
 #[derive(Debug)]
-struct Mapping {
+pub(super) struct Mapping {
     address: NonNull<AtomicU64>,
     words: usize,
 }
@@ -43,7 +43,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn of(file: &File, words: usize) -> io::Result<Self> {
+    pub(super) fn of(file: &File, words: usize) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let length = words * size_of::<AtomicU64>();
         // SAFETY: a new mapping, at an address that the system chooses.
@@ -53,7 +53,7 @@ impl Mapping {
         Ok(Self { address, words })
     }
 
-    fn words(&self) -> &[AtomicU64] {
+    pub(super) fn words(&self) -> &[AtomicU64] {
         // SAFETY: validity: mapped, page-aligned and of that length as long as `self` lives; the length of the file is sealed. Aliasing:
         // other processes write it too, so all of it is atomic.
         unsafe { slice::from_raw_parts(self.address.as_ptr(), self.words) }
