@@ -10,7 +10,7 @@ use crate::{errors, examples, folders, paths};
 type CrateRule = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which no crate uses a later one: so there are no circles.
-const PLAN: [CrateRule; 26] = [
+const PLAN: [CrateRule; 27] = [
     ("nearq-topology", &[], &["nearq-topology"]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
@@ -97,6 +97,11 @@ const PLAN: [CrateRule; 26] = [
     ),
     ("rayon-core", &["nearq", "nearq-platform"], &[]),
     ("nearq-rayon", &["nearq-platform", "nearq-topology"], &[]),
+    (
+        "nearq-python",
+        &["nearq", "nearq-home", "nearq-platform", "nearq-processes", "nearq-topology"],
+        &[],
+    ),
     ("xtask", &[], &[]),
 ];
 

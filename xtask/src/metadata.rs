@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 /// The crates are in several workspaces: building the loadable scheduler takes a compiler for the kernel, rayon's interface has the name
-/// of a crate that the experiments use, and the pools for each pod are built with rayon alone.
-const WORKSPACES: [&str; 4] = [
+/// of a crate that the experiments use, the pools for each pod are built with rayon alone, and the Python module needs pyo3.
+const WORKSPACES: [&str; 5] = [
     "Cargo.toml",
     "crates/nearq-scx/Cargo.toml",
     "compat/rayon-core/Cargo.toml",
     "compat/nearq-rayon/Cargo.toml",
+    "python/Cargo.toml",
 ];
 
 /// The cargo that runs this program, or the one on the path.
@@ -72,6 +73,7 @@ mod tests {
         assert!(uses("nearq-scx").contains(&("nearq-home", false)));
         assert!(uses("rayon-core").contains(&("nearq", false)));
         assert!(uses("nearq-rayon").contains(&("nearq-topology", false)));
+        assert!(uses("nearq-python").contains(&("nearq-processes", false)));
         assert!(uses("nearq-lock").contains(&("nearq-platform", false)));
         assert!(uses("nearq-lock").contains(&("nearq-model", true)), "tests alone");
     }
