@@ -204,7 +204,7 @@ impl Chrome {
             self.waiting.clear();
             self.running.clear();
         }
-        for (name, number) in [("events lost", dropped), ("one item told of", every)] {
+        for (name, number) in [("events lost", dropped), ("one item traced of", every)] {
             self.write(
                 &Written {
                     ph: "C",

@@ -183,8 +183,8 @@ impl Counts {
             ("events", self.events.into()),
             ("items that ended", self.items.into()),
             ("events lost", self.dropped.into()),
-            ("one item told of, at the least", least.into()),
-            ("one item told of, at the most", most.into()),
+            ("one item traced of, at the least", least.into()),
+            ("one item traced of, at the most", most.into()),
         ])
     }
 

@@ -108,7 +108,7 @@ fn lost_events_leave_no_slice_open() {
         .into_iter()
         .map(|event| (event["name"].as_str().unwrap(), event["args"]["count"].as_u64().unwrap()))
         .collect();
-    let (lost, sampled) = ("events lost", "one item told of");
+    let (lost, sampled) = ("events lost", "one item traced of");
     assert_eq!(counts, [(lost, 0), (sampled, 1), (lost, 7), (sampled, 4)]);
 }
 
