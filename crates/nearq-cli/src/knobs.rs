@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use nearq_command::screen;
+use nearq_control::builder_settings::{BUILDER_SETTINGS, BuilderSetting};
 use nearq_control::settings_table::{Owner, SettingDesc, of};
 use nearq_control::variables::{Reader, VARIABLES, Variable};
 
@@ -25,7 +26,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
-    /// Print only this one: a key, or the name of a variable
+    /// Print only this one: a key, the name of a variable, or a call such as RuntimeBuilder::thread_limit
     #[arg(value_name = "KEY", conflicts_with = "markdown")]
     key: Option<String>,
 
@@ -61,6 +62,8 @@ fn entries_of(key: &str, width: usize) -> Option<String> {
             let _ = write!(found, "{title}: {how}\n\n{}\n", entry(desc, width));
         }
     }
+    let calls = BUILDER_SETTINGS.iter().filter(|call| call.api == key);
+    found.extend(calls.map(|call| call_entry(call, width) + "\n"));
     let variables = variables().filter(|variable| variable.name == key);
     found.extend(variables.map(|variable| variable_entry(variable, width) + "\n"));
     (!found.is_empty()).then(|| found.trim_end().to_owned() + "\n")
@@ -69,11 +72,13 @@ fn entries_of(key: &str, width: usize) -> Option<String> {
 /// The refusal of an unknown key.
 fn unknown(key: &str) -> Failure {
     let keys = [Owner::Queue, Owner::Process].into_iter().flat_map(of).map(|desc| desc.key);
-    let mut keys: Vec<&str> = keys.chain(variables().map(|variable| variable.name)).collect();
+    let names = variables().map(|variable| variable.name);
+    let calls = BUILDER_SETTINGS.iter().map(|call| call.api);
+    let mut keys: Vec<&str> = keys.chain(names).chain(calls).collect();
     keys.sort_unstable();
     keys.dedup();
     Failure::input(format!(
-        "there is no setting or variable `{key}`; there are {}",
+        "there is no setting, variable or call `{key}`; there are {}",
         keys.join(", ")
     ))
 }
@@ -105,6 +110,8 @@ fn text(width: usize) -> String {
         let _ = writeln!(text, "{title}: {how}\n");
         text.extend(of(owner).map(|desc| entry(desc, width) + "\n"));
     }
+    let _ = writeln!(text, "{CALLS}: {IN_CODE}\n");
+    text.extend(BUILDER_SETTINGS.iter().map(|call| call_entry(call, width) + "\n"));
     text += "Other variables of the environment\n\n";
     text.extend(variables().map(|variable| variable_entry(variable, width) + "\n"));
     text.trim_end().to_owned() + "\n"
@@ -121,12 +128,23 @@ fn entry(desc: &SettingDesc, width: usize) -> String {
     text
 }
 
+/// The lines of a builder's call.
+fn call_entry(call: &BuilderSetting, width: usize) -> String {
+    let mut text = format!("{}\n", call.api);
+    text += &screen::wrapped("    ", call.what.split(' '), width);
+    text + &screen::wrapped("    values       ", call.values.split(' '), width)
+}
+
 /// A variable's lines.
 fn variable_entry(variable: &Variable, width: usize) -> String {
     let mut text = format!("{} (for {})\n", variable.name, variable.reader.name());
     text += &screen::wrapped("    ", variable.what.split(' '), width);
     text + &screen::wrapped("    values       ", variable.values.split(' '), width)
 }
+
+/// What the settings are called that neither `nearq set` nor the environment can change, and how they are set.
+const CALLS: &str = "Settings that only the program makes";
+const IN_CODE: &str = "calls of the builders";
 
 /// Remarks that apply to several rows of the tables.
 const WORDS: &str = "\
@@ -137,9 +155,9 @@ off.";
 const HEAD: &str = "\
 # What can be set
 
-All settings: their keys for `nearq get` and `nearq set`, the kernel's parameters that they correspond to, the environment variables that
-are read when the process starts, and their names in the API. [`control.md`](control.md) says how to use them. This page is the output of
-`nearq knobs --markdown`.
+This page is a reference for programmers and operators. It lists all settings: their keys for `nearq get` and `nearq set`, the kernel's
+parameters that they correspond to, the environment variables that are read when the process starts, and their names in the API.
+[`control.md`](control.md) says how to use them. This page is the output of `nearq knobs --markdown`.
 ";
 
 /// The page in Markdown.
@@ -160,6 +178,13 @@ fn markdown() -> String {
                 desc.key, desc.values, desc.what
             );
         }
+    }
+    let _ = write!(
+        text,
+        "\n## {CALLS}\n\nThey are {IN_CODE} of queues and of the runtime.\n\n| call | takes | what it does |\n|---|---|---|\n"
+    );
+    for call in BUILDER_SETTINGS {
+        let _ = writeln!(text, "| `{}` | {} | {} |", call.api, call.values, call.what);
     }
     text += "\n## Other variables of the environment\n\n| variable | read by | values | what it does |\n|---|---|---|---|\n";
     for variable in variables() {
@@ -208,6 +233,7 @@ mod tests {
             }
         }
         assert!(variables().all(|variable| text.contains(variable.name)));
+        assert!(BUILDER_SETTINGS.iter().all(|call| text.contains(call.api)));
         let of_tests = VARIABLES.iter().filter(|variable| variable.reader == Reader::Tests);
         let shown: Vec<&str> =
             of_tests.map(|one| one.name).filter(|name| text.contains(name)).collect();
@@ -228,6 +254,11 @@ mod tests {
         let of_variable = all().find(|desc| !desc.environment.is_empty()).unwrap();
         let shown = entries_of(code_name(of_variable.environment), 80).unwrap();
         assert!(shown.contains(&format!("\n{}\n", of_variable.key)), "{shown}");
+        let call = entries_of("RuntimeBuilder::thread_limit", 80).unwrap();
+        assert!(
+            call.starts_with("RuntimeBuilder::thread_limit\n") && call.contains("4096"),
+            "{call}"
+        );
         assert_eq!(entries_of("NEARQ_LONG", 80), None);
         let refusal = unknown("nise").to_string();
         assert!(refusal.contains("`nise`") && refusal.contains("nice"), "{refusal}");
@@ -238,7 +269,7 @@ mod tests {
         let table = markdown();
         let rows = table.lines().filter(|line| line.starts_with("| `"));
         let columns: Vec<usize> = rows.map(|row| row.matches(" |").count()).collect();
-        assert_eq!(columns.len(), all().count() + variables().count());
-        assert!(columns.iter().all(|count| [4, 6].contains(count)), "{columns:?}");
+        assert_eq!(columns.len(), all().count() + BUILDER_SETTINGS.len() + variables().count());
+        assert!(columns.iter().all(|count| [3, 4, 6].contains(count)), "{columns:?}");
     }
 }

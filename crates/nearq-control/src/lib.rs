@@ -17,6 +17,7 @@
 //! | `client` | asking a process |
 //! | `locks` | the mutexes of this process; a process without a runtime has nothing else |
 //! | `settings_table` | everything that can be set: its names in the kernel, the environment and the API, and how it is shown and set |
+//! | `builder_settings` | what only the program itself can set, by the calls of the builders |
 //! | `variables` | variables of the environment that are no setting of that table |
 //! | `metrics` | the counts as OpenMetrics, with the feature of that name |
 //! | `runtime` | the process-wide runtime, in programs that have one |
@@ -33,6 +34,7 @@
 
 #[cfg(feature = "runtime")]
 mod attend;
+pub mod builder_settings;
 pub mod client;
 pub mod control_target;
 #[cfg(test)]

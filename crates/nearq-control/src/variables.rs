@@ -5,6 +5,8 @@
 pub enum Reader {
     /// Programs that use the library.
     Program,
+    /// Programs that use rayon on nearq's workers, or on a pool for each pod.
+    Rayon,
     /// Programs under the preload library.
     Preload,
     /// The command `nearq`, and the programs that it starts.
@@ -20,6 +22,7 @@ impl Reader {
     pub const fn name(self) -> &'static str {
         match self {
             Reader::Program => "programs",
+            Reader::Rayon => "programs that use rayon with nearq",
             Reader::Preload => "programs under the preload library",
             Reader::Command => "the command nearq",
             Reader::Tree => "programs under nearq run --tree",
@@ -65,6 +68,24 @@ pub const VARIABLES: &[Variable] = &[
         Reader::Program,
         "NAME=NUMBER, several with commas between them",
         "The weights for homes; docs/home.md lists their names",
+    ),
+    variable(
+        "NEARQ_RAYON_SCOPE",
+        Reader::Rayon,
+        "cpu, smt, cache, cache_shard, numa or system",
+        "The scope of all pools of nearq's rayon-core, and of the pools that a program shares with nearq-rayon",
+    ),
+    variable(
+        "NEARQ_RAYON_STRICT",
+        Reader::Rayon,
+        SWITCH,
+        "Whether the workers of nearq's rayon-core never leave their pod",
+    ),
+    variable(
+        "NEARQ_RAYON_NICE",
+        Reader::Rayon,
+        "-20 (most favoured) to 19",
+        "The nice value of the workers of nearq's rayon-core",
     ),
     variable(
         "NEARQ_PRELOAD_ONLY",
@@ -179,7 +200,7 @@ mod tests {
 
     const PREFIX: &str = "NEARQ_";
     /// Names that tests invent, and pass to processes of their own.
-    const INVENTED: [&str; 4] = ["TEST_", "X", "Y", "A_SETTING_THAT_NOBODY_HAS"];
+    const INVENTED: [&str; 5] = ["TEST_", "X", "Y", "A_SETTING_THAT_NOBODY_HAS", "RAYON"];
 
     /// All files below a folder that may contain code.
     fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -210,7 +231,7 @@ mod tests {
     fn every_variable_of_the_project_is_in_one_table() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let mut files = Vec::new();
-        for folder in ["crates", "verify", "xtask", ".ci"] {
+        for folder in ["crates", "compat", "examples", "verify", "xtask", ".ci"] {
             sources(&root.join(folder), &mut files);
         }
         let names =
