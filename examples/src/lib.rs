@@ -3,11 +3,8 @@
 pub mod delivery;
 mod digest;
 mod files;
+#[cfg(doctest)]
+mod pages;
 pub mod service;
 
 pub use files::{Tree, hash};
-
-/// The examples of the page for users of tokio are compiled and run with those of the documentation.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/tokio.md")]
-struct Tokio;

@@ -2,7 +2,10 @@
 //!
 //! Users have only `nearq`, which exports what our other crates define. An example that imports one of those crates does not compile in a
 //! user's program. A hidden line can say what `nearq` is inside these crates: `# use nearq_core as nearq;`.
+//!
+//! The examples on the pages of docs must also be compiled: `examples/src/pages.rs` lists these pages.
 
+use std::fs;
 use std::path::Path;
 
 use crate::sources;
@@ -32,6 +35,10 @@ const INNER: [&str; 8] = [
 /// Users of the locks have only `nearq_lock`.
 const OF_LOCKS: &str = "nearq-lock/src";
 
+/// The pages for users, and the list of those whose examples are compiled.
+const PAGES: &str = "docs";
+const COMPILED: &str = "examples/src/pages.rs";
+
 /// The lines of examples that name a crate which the reader does not have.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     let mut offences = Vec::new();
@@ -43,7 +50,29 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     sources::each(&root.join("crates").join(OF_LOCKS), &mut |path, text| {
         offend(path, text, "nearq_lock", &mut offences);
     })?;
+    let read = |path: &Path| {
+        fs::read_to_string(root.join(path)).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let list = read(Path::new(COMPILED))?;
+    for page in sources::files(root)? {
+        let Ok(name) = page.strip_prefix(PAGES) else { continue };
+        if name.extension().is_some_and(|extension| extension == "md") {
+            let text = read(&page)?;
+            let name = name.display();
+            for line in foreign_in(&text, "nearq") {
+                offences.push(format!("{PAGES}/{name}: `{line}`: an example names nearq alone"));
+            }
+            if has_example(&text) && !list.contains(&format!("\"{name}\"")) {
+                offences.push(format!("{PAGES}/{name}: {COMPILED} does not list its examples"));
+            }
+        }
+    }
     Ok(offences)
+}
+
+/// Whether a page has an example that can be compiled.
+fn has_example(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("```rust") && !line.contains("ignore"))
 }
 
 fn offend(path: &Path, text: &str, own_crate: &str, offences: &mut Vec<String>) {
@@ -90,6 +119,18 @@ fn visible_lines(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn examples_that_are_left_out_need_not_be_listed() {
+        assert!(has_example("# T\n\n```rust,no_run\nfn main() {}\n```\n"));
+        assert!(!has_example("# T\n\n```rust,ignore\nlet x\n```\n\n```sh\nrust\n```\n"));
+    }
+
+    #[test]
+    fn the_examples_of_every_page_are_compiled() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        assert_eq!(check(&root), Ok(Vec::new()));
+    }
 
     #[test]
     fn a_visible_line_that_names_an_inner_crate_is_found() {
