@@ -11,7 +11,9 @@ macro_rules! pages {
 }
 
 pages! {
+    FromRayon "from-rayon.md"
     Home "home.md"
     Metrics "metrics.md"
     Tokio "tokio.md"
+    Tutorial "tutorial.md"
 }

@@ -36,6 +36,7 @@ mod top;
 mod topo;
 mod trace;
 mod tune;
+mod tutorial;
 mod virtual_machine;
 mod virtual_machine_homes;
 mod virtual_machine_tree;
