@@ -4,6 +4,7 @@
 //! this machine prints one line that begins with `skipped:`, and exits with 0.
 
 mod api;
+mod book;
 mod callgrind;
 mod counts;
 mod errors;
@@ -11,6 +12,7 @@ mod examples;
 mod figures;
 mod folders;
 mod layers;
+mod links;
 #[cfg(feature = "listing")]
 mod listing;
 mod metadata;
@@ -25,12 +27,14 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask CHECK
   api        every type that a public signature of nearq names can be reached under `nearq::` (needs the nightly toolchain)
+  book       the book is built from docs without a warning, and every link and anchor in it leads somewhere (needs mdbook)
   counts     queueing, spawning and locking take the instructions that .ci/counts records, within 5 and 1 % (needs valgrind); with
              --write, they are written there
   layers     crates use each other only as the plan in layers.rs allows; examples import `nearq`, not the crates inside; the `Debug`
              form of every error reads as its `Display` form; paths in ARCHITECTURE.md, CONTRIBUTING.md and docs/design exist
   figures    every figure in the prose is recorded or listed as given, and every result is in the table;
              with --write, changed figures are written into the prose
+  links      every link of a document leads to a file of the checkout that exists and to a heading that it has, or to another site
   listing    the public interface is what .ci/interface records, item by item; with --write, it is written there (needs the nightly
              toolchain, and `cargo run -p xtask --features listing -- listing`)
   mistakes   the quick tests find each mistake of .ci/mistakes, or only those that are named, when it is planted
@@ -43,9 +47,13 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments.as_slice() {
         ["api"] => api::check(),
+        ["book"] => book::check(),
+        // What mdBook calls when it builds the book.
+        ["book-pages", arguments @ ..] => book::prepare(arguments),
         ["counts"] => counts::check(false),
         ["counts", "--write"] => counts::check(true),
         ["layers"] => layers::check(),
+        ["links"] => links::check(),
         ["figures"] => figures::check(false),
         ["figures", "--write"] => figures::check(true),
         #[cfg(feature = "listing")]
