@@ -42,7 +42,7 @@ const COMMANDS: &str = "docs/results/commands";
 const RESULTS: &str = "docs/results";
 const TABLE: &str = "docs/results/README.md";
 /// The prose outside of the folder of results.
-const OTHERS: [&str; 2] = ["README.md", "compat/rayon-core/README.md"];
+const OTHERS: [&str; 3] = ["README.md", "docs/when-not.md", "compat/rayon-core/README.md"];
 
 /// The outcome of comparing documents with results.
 #[derive(Default)]
