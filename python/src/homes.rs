@@ -146,10 +146,11 @@ impl HomeTable {
     /// This process gives its home back, and has the CPUs and the memory policy that it had before.
     fn leave(&self, py: Python<'_>) {
         py.detach(|| {
-            self.release();
-            if let Some(before) =
-                lock(&BEFORE).take().filter(|before| before.pid == std::process::id())
-            {
+            if let Some(view) = self.view() {
+                tree::leave(&view, std::process::id());
+            }
+            // A child of a fork that has taken no home itself has what its parent had.
+            if let Some(before) = lock(&BEFORE).take() {
                 // Refused if all of them were taken away meanwhile; then the system has given the process what there is.
                 let _ = set_cpus(&before.cpus);
                 if let Some(policy) = &before.memory {
@@ -158,13 +159,6 @@ impl HomeTable {
                 Linux::set_home_hint(Linux::current_thread(), None);
             }
         });
-    }
-
-    /// This process gives its home back, and stays where it is until it ends.
-    fn release(&self) {
-        if let Some(view) = self.view() {
-            tree::leave(&view, std::process::id());
-        }
     }
 }
 

@@ -28,6 +28,8 @@ def test_a_thread_is_at_home_until_the_block_ends() -> None:
             assert os.sched_getaffinity(0) == set(node.cpus) & before
             assert home.explain()
         assert os.sched_getaffinity(0) == before
+        with pytest.raises(RuntimeError, match="left once"):
+            home.leave()
 
 
 def test_without_a_node_one_is_chosen() -> None:

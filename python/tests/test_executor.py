@@ -288,12 +288,15 @@ def test_an_exception_makes_no_cycle_with_its_call(executor: nearq.Executor) -> 
         gc.enable()
 
 
-def test_a_callback_that_fails_does_not_end_the_worker(executor: nearq.Executor, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_a_callback_that_fails_does_not_end_the_worker(
+    executor: nearq.Executor, caplog: pytest.LogCaptureFixture, kind: type[BaseException]
+) -> None:
     release = threading.Event()
     future = executor.submit(release.wait, LONG)
 
     def fail(_: object) -> None:
-        raise ValueError("of the callback")
+        raise kind("of the callback")
 
     future.add_done_callback(fail)
     release.set()

@@ -112,12 +112,22 @@ def test_processes_of_every_start_method_have_executors() -> None:
 
 def test_a_child_that_ends_as_usual_runs_what_it_has_submitted() -> None:
     reader, writer = os.pipe()
-    with nearq.Executor(1) as executor:
-        assert executor.submit(abs, -1).result(LONG) == 1
+    release, begun = threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        begun.set()
+        return release.wait(LONG)
+
+    with nearq.Executor(2) as executor:
+        # A worker is in the interpreter when the process forks. The child must not wait for it when it ends.
+        held = executor.submit(hold)
+        assert begun.wait(LONG)
         process = multiprocessing.get_context("fork").Process(target=executor.submit, args=(os.write, writer, b"written"))
         process.start()
-        process.join(LONG)
+        process.join(LONG / 2)
         assert process.exitcode == 0
         assert os.read(reader, 100) == b"written"
+        release.set()
+        assert held.result(LONG)
     os.close(reader)
     os.close(writer)

@@ -49,6 +49,38 @@ def test_executors_and_their_calls_are_shown() -> None:
             release.set()
 
 
+def test_no_more_calls_run_at_once_if_the_limit_of_the_queue_is_raised() -> None:
+    # On several nodes the queue's own limit is higher than the executor's too.
+    program = (
+        "import nearq, sys, threading, time\n"
+        "executor = nearq.Executor(2, name='limited')\n"
+        "lock, now, most = threading.Lock(), 0, 0\n"
+        "def work():\n"
+        "    global now, most\n"
+        "    with lock:\n"
+        "        now += 1\n"
+        "        most = max(most, now)\n"
+        "    time.sleep(0.02)\n"
+        "    with lock:\n"
+        "        now -= 1\n"
+        "executor.submit(work).result()\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "for _ in range(40):\n"
+        "    executor.submit(work)\n"
+        "executor.shutdown()\n"
+        "print(most)\n"
+    )
+    environment = os.environ | {"NEARQ_CONTROL": "full"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        ask("set", str(process.pid), "limited", "max_active=40")
+        assert process.communicate("\n", timeout=LONG)[0] == "2\n"
+
+
 def test_settings_are_read_only_unless_the_user_allows_more() -> None:
     program = (
         "import nearq, sys; e = nearq.Executor(1, name='tuned'); e.submit(abs, -1).result(); print('ready', flush=True); sys.stdin.read()"

@@ -6,12 +6,9 @@ nothing is set.
 
 from __future__ import annotations
 
-import atexit
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -119,7 +116,7 @@ class Homes:
         """Give this process a home, before its work begins, and return the home's number.
 
         All its threads get the home's CPUs. The calling thread, and what it starts from then on, has memory from the home first. A process
-        that has a home gives it back first. The home is free again when the process ends.
+        that has a home gives it back first. The home is free again when the process has ended.
 
         On a machine with one node nothing is set, and the result is None. If the system refuses the memory policy, a warning says so, once.
 
@@ -131,7 +128,6 @@ class Homes:
         number, _, _, refused = taken
         if refused is not None:
             warnings.warn(f"{refused}; this process has the CPUs of its home only", RuntimeWarning, stacklevel=2)
-        self._release_at_exit()
         return number
 
     def leave(self) -> None:
@@ -153,15 +149,6 @@ class Homes:
 
     def __repr__(self) -> str:
         return f"<nearq.Homes by {self._scope}: {self.explain()}>"
-
-    def _release_at_exit(self) -> None:
-        """Give the home back when the process ends, once for each process."""
-        if getattr(self, "_releases_in", None) == os.getpid():
-            return
-        self._releases_in = os.getpid()
-        # Processes of multiprocessing end without `atexit`, others without its finalizers. To give a home back twice does no harm.
-        Finalize(None, self._table.release, exitpriority=0)
-        atexit.register(self._table.release)
 
 
 def home_initializer(scope: Literal["numa", "cache"] = "numa", *, memory: bool = True) -> Callable[[], object]:
