@@ -96,7 +96,7 @@ fn output_on_fixed_input_is_as_recorded() {
         let transcripts = with_name_of(&transcripts, &pid);
         match subcommand.as_str() {
             _ if transcripts.is_empty() => {}
-            "ps" => frozen.compare("ps", &without_user(&transcripts)),
+            "ps" => frozen.compare("ps", &without_user(&without_others(&transcripts))),
             subcommand => frozen.compare(subcommand, &transcripts),
         }
     }
@@ -123,6 +123,38 @@ fn with_name_of(text: &str, pid: &str) -> String {
 fn only_whole_process_numbers_are_replaced() {
     let text = "4217 0.134217728 42170 /run/nearq.4217: 4217";
     assert_eq!(with_name_of(text, "4217"), "PID 0.134217728 42170 /run/nearq.PID: PID");
+}
+
+/// Lists of processes, as a table and as JSON, without other programs that use nearq and run on this machine now. This process is named PID.
+fn without_others(lists: &str) -> String {
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let mut kept = String::new();
+    // The lines of the JSON object that has begun.
+    let mut object = String::new();
+    for line in lists.split_inclusive('\n') {
+        let inside = !object.is_empty();
+        if inside || line == "  {\n" {
+            object += line;
+            if inside && line.starts_with("  }") {
+                kept += if object.contains("\"pid\": PID,") { &object } else { "" };
+                object.clear();
+            }
+        } else if !line.split_whitespace().next().is_some_and(is_number) {
+            kept += line;
+        }
+    }
+    kept.replace("  },\n]", "  }\n]")
+}
+
+#[test]
+fn other_processes_are_left_out_of_lists() {
+    let object =
+        |pid: &str| format!("  {{\n    \"pid\": {pid},\n    \"process\": {{\n    }}\n  }}");
+    let own = format!("$ ps\n  PID  USER\n  PID  root\n$ ps --json\n[\n{}\n]\n", object("PID"));
+    assert_eq!(without_others(&own), own);
+    let json = [object("7"), object("PID"), object("42")].join(",\n");
+    let all = format!("$ ps\n  PID  USER\n    7  root\n  PID  root\n$ ps --json\n[\n{json}\n]\n");
+    assert_eq!(without_others(&all), own);
 }
 
 /// A list of processes without this process's user, and without the widths of columns, which depend on its number.
