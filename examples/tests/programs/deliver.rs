@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{From, Program};
+use crate::common::{From, LONG, Program};
 
 const DELIVER: [&str; 2] =
     [env!("CARGO_BIN_EXE_deliver"), env!("CARGO_BIN_EXE_deliver_with_tokio")];
@@ -175,7 +175,10 @@ fn control_messages_do_not_wait_behind_records() {
         });
         let mut program = start(path, &records.path, collector);
         // As many as may be under way are read, and none of them has ended; yet each message is answered.
-        while status(&mut program)[0] < 64 {}
+        let begin = Instant::now();
+        while status(&mut program)[0] < 64 {
+            assert!(begin.elapsed() < LONG, "{path}: it reads no more");
+        }
         let [read, attempts, logged] = status(&mut program);
         assert!((64..=66).contains(&read) && attempts == 0 && logged == 0, "{path}: {read}");
 
@@ -184,9 +187,10 @@ fn control_messages_do_not_wait_behind_records() {
         program.write("pause");
         let paused = numbers(&program.until(From::Errors, "paused: "));
         let is_waiting = |[read, _, logged]: [usize; 3]| read >= logged + 64;
-        let mut messages = 0;
+        let (mut messages, begin) = (0, Instant::now());
         while messages < 100 {
             let now = status(&mut program);
+            assert!(begin.elapsed() < LONG, "{path}: {now:?}");
             assert_eq!(now[1], paused[1], "{path}: attempts");
             messages += usize::from(is_waiting(now));
         }
