@@ -138,27 +138,25 @@ impl HomeTable {
 
     /// This process takes the least loaded home and moves there. Returns its number and CPUs, and the node that it has its memory from if
     /// that was set; then what the system has refused, if anything. `None` if there is one place.
-    fn take(&self, py: Python<'_>) -> PyResult<Option<Taken>> {
+    fn take(&self) -> PyResult<Option<Taken>> {
         let Some(view) = self.view() else { return Ok(None) };
-        py.detach(|| self.take_in(&view)).map(Some)
+        self.take_in(&view).map(Some)
     }
 
     /// This process gives its home back, and has the CPUs and the memory policy that it had before.
-    fn leave(&self, py: Python<'_>) {
-        py.detach(|| {
-            if let Some(view) = self.view() {
-                tree::leave(&view, std::process::id());
+    fn leave(&self) {
+        if let Some(view) = self.view() {
+            tree::leave(&view, std::process::id());
+        }
+        // A child of a fork that has taken no home itself has what its parent had.
+        if let Some(before) = lock(&BEFORE).take() {
+            // Refused if all of them were taken away meanwhile; then the system has given the process what there is.
+            let _ = set_cpus(&before.cpus);
+            if let Some(policy) = &before.memory {
+                let _ = Linux::set_memory_policy(policy);
             }
-            // A child of a fork that has taken no home itself has what its parent had.
-            if let Some(before) = lock(&BEFORE).take() {
-                // Refused if all of them were taken away meanwhile; then the system has given the process what there is.
-                let _ = set_cpus(&before.cpus);
-                if let Some(policy) = &before.memory {
-                    let _ = Linux::set_memory_policy(policy);
-                }
-                Linux::set_home_hint(Linux::current_thread(), None);
-            }
-        });
+            Linux::set_home_hint(Linux::current_thread(), None);
+        }
     }
 }
 

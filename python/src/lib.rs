@@ -17,7 +17,7 @@
 //! * A lock of this crate is held for a few instructions, by threads that hold the interpreter; no Python code runs meanwhile, not even
 //!   a destructor. So no other thread holds one when a process forks: a fork waits for the interpreter, or, without a global lock, for
 //!   all threads to leave it.
-//! * A call that may wait releases the interpreter first.
+//! * A call that may wait releases the interpreter first, and holds no lock of this crate then.
 //! * After the interpreter has begun to end, no worker enters it: see `runtime`.
 
 // This crate is for Linux programs, and its locks are as described above.

@@ -19,7 +19,6 @@
 //! In the child, all threads but one have vanished, wherever they were. `after_fork_in_child` counts that one again if it is inside.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -54,20 +53,14 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The runtime, which is made on first use.
+/// The runtime, which is made on first use. No lock is held meanwhile: another thread may fork.
 pub(crate) fn runtime() -> Result<&'static Runtime, Error> {
-    static MADE: OnceLock<Result<(), Error>> = OnceLock::new();
-    let make = || match Runtime::builder()
-        .stack_size(STACK_SIZE)
-        .on_worker_stop(|_| stop())
-        .build_global()
-    {
-        // Nothing else in this process can make it: each extension has a runtime of its own.
-        Ok(_) | Err(Error::GlobalExists) => Ok(()),
-        Err(error) => Err(error),
-    };
-    MADE.get_or_init(make).clone()?;
-    Runtime::try_global()
+    let builder = Runtime::builder().stack_size(STACK_SIZE).on_worker_stop(|_| stop());
+    match builder.build_global() {
+        // Made before, or by another thread at this moment; with these settings, as each extension has a runtime of its own.
+        Err(Error::GlobalExists) => Runtime::try_global(),
+        made => made,
+    }
 }
 
 /// The right of a worker to be in the interpreter, until it is dropped.
