@@ -72,6 +72,19 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The same as of [`write()`].
 pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
+    begin_if(path, text, |_| Ok(()))
+}
+
+/// Begins the file as [`begin()`] does, unless `accept` refuses the new file. If it is an ordinary file, `accept` is called right before it
+/// gets its name, which nobody else knows it by until then.
+///
+/// # Errors
+/// The same as of [`write()`], and that of `accept`.
+pub fn begin_if(
+    path: &Path,
+    text: &[u8],
+    accept: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<File> {
     let written_on = |mut file: File| file.write_all(text).map(|()| file);
     match Destination::of(path)? {
         Destination::Itself => written_on(OpenOptions::new().write(true).open(path)?),
@@ -83,7 +96,8 @@ pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
         }
         Destination::Name { name, before } => {
             let mut draft = draft_beside(&name)?;
-            draft.write_all(text).map_err(plain)?;
+            // The file itself: an error of the draft would name it, which means nothing to a user.
+            draft.as_file_mut().write_all(text)?;
             if let Some((permissions, user, group)) = before {
                 // The file keeps its owner, if the caller is allowed to set that.
                 let _ = fchown(draft.as_file(), Some(user), Some(group));
@@ -91,6 +105,7 @@ pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
             }
             // A full disk may be reported only now.
             draft.as_file().sync_all()?;
+            accept(draft.as_file())?;
             draft.persist(name).map_err(|refused| refused.error)
         }
     }
@@ -163,23 +178,10 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The error without the name of the draft, which means nothing to a user.
-fn plain(error: io::Error) -> io::Error {
-    let cause = error.get_ref().and_then(|inside| inside.source()?.downcast_ref::<io::Error>());
-    match cause.and_then(io::Error::raw_os_error) {
-        Some(number) => io::Error::from_raw_os_error(number),
-        None => error,
-    }
-}
-
 /// A file with a unique name in the folder of another file; removed unless it is renamed to that file.
 fn draft_beside(name: &Path) -> io::Result<NamedTempFile<File>> {
     let open = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
-    tempfile::Builder::new()
-        .prefix(".nearq-")
-        .suffix(".new")
-        .make_in(folder_of(name), open)
-        .map_err(plain)
+    tempfile::Builder::new().prefix(".nearq-").suffix(".new").make_in(folder_of(name), open)
 }
 
 #[cfg(test)]
@@ -285,6 +287,19 @@ mod tests {
         assert_eq!(folder.names(), [""; 0]);
         assert!(probe(&folder.0).is_err(), "a folder is no file");
         assert!(probe(&folder.0.join("none/file")).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_not_accepted_keeps_its_contents() {
+        let folder = Folder::new("accepted");
+        let path = folder.0.join("file");
+        let refuse = |_: &File| Err(io::Error::other("not now"));
+        assert_eq!(begin_if(&path, b"new", refuse).unwrap_err().to_string(), "not now");
+        assert_eq!(folder.names(), [""; 0]);
+        fs::write(&path, "old").unwrap();
+        begin_if(&path, b"new", refuse).unwrap_err();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(folder.names(), ["file"]);
     }
 
     #[test]

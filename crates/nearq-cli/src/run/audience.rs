@@ -186,7 +186,9 @@ impl Audience for RunDisplay {
     }
 
     fn ended(&mut self, report: &Report) {
-        if let Some(joblog) = &mut self.joblog
+        // A job that was stopped with the run is to run again when the run is continued, whatever it has made of the signal. So it has no
+        // line, as in GNU parallel.
+        if let Some(joblog) = self.joblog.as_mut().filter(|_| !report.stopped)
             && let Err(error) = joblog.report(report, &self.nodes)
         {
             self.joblog = None;

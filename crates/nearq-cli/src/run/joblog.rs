@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -70,6 +71,8 @@ fn reserve(file: &File, path: &Path) -> Result<(), Failure> {
 pub(super) struct JobLog {
     path: PathBuf,
     file: Option<File>,
+    /// The file that is replaced, which no other run can write meanwhile.
+    previous: Option<File>,
     /// The log that is continued.
     earlier: Option<EarlierLog>,
     with_own_columns: bool,
@@ -79,23 +82,29 @@ impl JobLog {
     /// A new log.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let refused = |error| Failure::input(file::refusal("--joblog", path, &error));
-        // A pipe or a device has no previous contents that could be lost.
-        let file = if file::is_ordinary(path).map_err(refused)? {
-            // There may be no file yet, or none that may be read.
-            if let Ok(previous) = File::open(path) {
-                reserve(&previous, path)?;
-            }
-            None
-        } else {
-            Some(begin_log(path).map_err(refused)?)
+        let mut log = Self {
+            path: path.into(),
+            file: None,
+            previous: None,
+            earlier: None,
+            with_own_columns: true,
         };
-        Ok(Self { path: path.into(), file, earlier: None, with_own_columns: true })
+        if !file::is_ordinary(path).map_err(refused)? {
+            // A pipe or a device has no previous contents that could be lost.
+            log.file = Some(file::begin(path, JOBLOG.as_bytes()).map_err(refused)?);
+        } else if let Ok(previous) = File::open(path) {
+            reserve(&previous, path)?;
+            log.previous = Some(previous);
+        }
+        // Otherwise there is no file yet, or none that may be read.
+        Ok(log)
     }
 
     /// A log that continues an earlier one.
     pub(super) fn after(path: &Path, earlier: EarlierLog) -> Self {
         let with_own_columns = earlier.earlier.has_own_columns;
-        Self { path: path.into(), file: None, earlier: Some(earlier), with_own_columns }
+        let (path, earlier) = (path.into(), Some(earlier));
+        Self { path, file: None, previous: None, earlier, with_own_columns }
     }
 
     /// Begins the file, or makes it ready to be continued, if that has not happened yet.
@@ -111,13 +120,9 @@ impl JobLog {
                 }
                 file
             }
-            None => {
-                let file = begin_log(&self.path)?;
-                // It was made just now, so no other run has it. There may be no locks.
-                let _ = lock(&file);
-                file
-            }
+            None => begin_log(&self.path, self.previous.as_ref())?,
         });
+        self.previous = None;
         Ok(())
     }
 
@@ -129,8 +134,22 @@ impl JobLog {
     }
 }
 
-fn begin_log(path: &Path) -> io::Result<File> {
-    file::begin(path, JOBLOG.as_bytes())
+/// Begins a log in place of `previous`. It fails if another run has begun the log since this one has started.
+fn begin_log(path: &Path, previous: Option<&File>) -> io::Result<File> {
+    let identity = |file: &File| file.metadata().ok().map(|data| (data.dev(), data.ino()));
+    file::begin_if(path, JOBLOG.as_bytes(), |new| {
+        // So no other run finds it unlocked. There may be no locks.
+        let _ = lock(new);
+        match File::open(path) {
+            Ok(found)
+                if previous.and_then(identity) != identity(&found)
+                    && !lock(&found).unwrap_or(true) =>
+            {
+                Err(io::Error::other("another run writes it; give each run a log of its own"))
+            }
+            _ => Ok(()),
+        }
+    })
 }
 
 /// A line of the job log.

@@ -107,6 +107,7 @@ fn a_picture_that_does_not_fit_on_disk_leaves_the_old_file() {
         let stderr = errors(&output);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("--svg ") && stderr.contains("cannot be written"), "{stderr}");
+        assert!(!stderr.contains(".nearq-"), "the draft is nothing that the user knows: {stderr}");
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), before);
         let left = fs::read_dir(folder.path("")).unwrap().count();
         assert_eq!(left, usize::from(before.is_some()), "nothing else is left behind");

@@ -21,6 +21,15 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
+/// Waits until there is a file.
+fn wait_for(path: &str) {
+    let begin = Instant::now();
+    while fs::metadata(path).is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{path} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Number, status, signal and command of each line.
 fn log(path: &str) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
@@ -145,11 +154,7 @@ fn two_runs_cannot_write_one_log() {
     let mut first = nearq();
     first.args(["run", "-j1", "--joblog", &path, "sh", "-c", &script, ":::", "1", "2"]);
     let mut first = first.spawn().unwrap();
-    let begin = Instant::now();
-    while fs::metadata(&mark).is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "the second job does not start");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for(&mark);
     for option in [&["--resume"][..], &[]] {
         let line = refuses(&[&["run"], option, &["--joblog", &path, "echo", ":::", "a"]].concat());
         assert!(line.contains("another run writes it") && line.contains("another file"), "{line}");
@@ -159,8 +164,68 @@ fn two_runs_cannot_write_one_log() {
     unsafe { libc::kill(pid, libc::SIGTERM) };
     first.wait().unwrap();
     let output = run(&["--resume", "--joblog", &path, "echo", ":::", "a", "b"]);
-    assert_eq!(stdout(&output), "", "{}", errors(&output));
+    assert_eq!(stdout(&output), "b\n", "{}", errors(&output));
     assert_eq!(log(&path).len(), 2);
+}
+
+#[test]
+fn a_run_that_begins_beside_another_one_leaves_its_log_alone() {
+    let folder = Folder::new("again-beside");
+    let (path, mark) = (folder.path("log"), folder.path("mark"));
+    // The second run starts when there is no log yet, and ends its first job when there is one.
+    let script = format!(
+        "case $0 in first) touch {mark}1; until [ -e {mark}2 ]; do sleep 0.01; done;; second) until [ -s {path} ]; do sleep 0.01; done;; esac"
+    );
+    let start = |name: &str| {
+        let mut command = nearq();
+        command.args(["run", "-j1", "--joblog", &path, "sh", "-c", &script, ":::", name, "end"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let first = start("first");
+    wait_for(&format!("{mark}1"));
+    let second = start("second");
+    // It has read what there is of the log once it has started a job: its job, beside the orphan reaper.
+    let begin = Instant::now();
+    let children =
+        || fs::read_to_string(format!("/proc/{0}/task/{0}/children", second.id())).unwrap();
+    while children().split_whitespace().count() < 2 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "the second run starts no job");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs::write(format!("{mark}2"), "").unwrap();
+    let [first, second] = [first, second].map(|run| run.wait_with_output().unwrap());
+    assert_eq!(first.status.code(), Some(0), "{}", errors(&first));
+    assert_eq!(second.status.code(), Some(125), "{}", errors(&second));
+    assert!(errors(&second).contains("another run writes it"), "{}", errors(&second));
+    let log = log(&path);
+    assert!(log.len() == 2 && log[0].ends_with("first"), "{log:?}");
+}
+
+#[test]
+fn jobs_that_were_stopped_with_their_run_begin_again() {
+    let folder = Folder::new("again-stopped");
+    let (path, mark) = (folder.path("log"), folder.path("mark"));
+    // The second job takes the signal for a reason to end well; the third one does not.
+    let script = format!(
+        "[ -e {mark} ] && exec echo $0; case $0 in 2) trap 'touch {mark}2; exit 0' TERM; touch {mark}1;; 3) until [ -e {mark}1 ]; do sleep 0.01; done;; \
+         *) exit 0;; esac; sleep 1000 & wait"
+    );
+    let jobs = ["-k", "-j2", "--joblog", &path, "sh", "-c", &script, ":::", "1", "2", "3", "4"];
+    let mut command = nearq();
+    command.arg("run").args(jobs).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_for(&format!("{mark}1"));
+    // SAFETY: numbers only; the child has not been waited for.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    let output = child.wait_with_output().unwrap();
+    assert!(errors(&output).contains("1 ended, 2 stopped, 1 not begun"), "{}", errors(&output));
+    assert!(fs::metadata(format!("{mark}2")).is_ok(), "the second job ended by itself");
+    fs::write(&mark, "").unwrap();
+    assert_eq!(
+        stdout(&run(&[&["--dry-run", "--resume-failed"], &jobs[..]].concat())).lines().count(),
+        3
+    );
+    assert_eq!(stdout(&run(&[&["--resume"], &jobs[..]].concat())), "2\n3\n4\n");
 }
 
 #[test]
