@@ -85,13 +85,17 @@ impl Options {
     /// What each line of a job's output begins with.
     pub(super) fn tag(&self, count: usize) -> Result<Option<Text>, Failure> {
         let (option, text) = match &self.tagstring {
-            Some(text) => ("--tagstring", text.as_bytes()),
-            None if self.tag => ("--tag", &b"{}"[..]),
+            Some(text) => ("--tagstring", unescaped(text.as_bytes())),
+            None if self.tag => ("--tag", b"{}".to_vec()),
             None => return Ok(None),
         };
         self.refuse_direct_output(option)?;
-        checked(option, text)?;
-        Text::new(text, count).map(Some).map_err(|error| refused(option, error))
+        checked(option, &text)?;
+        if text.is_empty() {
+            // As in GNU parallel.
+            return Ok(None);
+        }
+        Text::new(&text, count).map(Some).map_err(|error| refused(option, error))
     }
 
     /// Where each job's output is stored in place of being printed.
@@ -175,6 +179,23 @@ impl Options {
 
 fn refused(option: &str, error: impl std::fmt::Display) -> Failure {
     Failure::input(format!("{option}: {error}"))
+}
+
+/// A tag with the characters that GNU parallel reads in it: `\t`, `\n` and `\r`.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, behind)) = rest.split_first() {
+        let escaped = match rest {
+            [b'\\', b't', ..] => Some(b'\t'),
+            [b'\\', b'n', ..] => Some(b'\n'),
+            [b'\\', b'r', ..] => Some(b'\r'),
+            _ => None,
+        };
+        plain.push(escaped.unwrap_or(first));
+        rest = if escaped.is_some() { &behind[1..] } else { behind };
+    }
+    plain
 }
 
 /// Refuses a placeholder that only GNU parallel has.
