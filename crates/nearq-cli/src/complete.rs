@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use nearq_command::completion::{Asked, Candidate};
+use nearq_command::screen;
 use nearq_control::client::Client;
 use nearq_control::protocol::{GetSettings, QueueSettings, SettingsReply};
 use nearq_control::settings_table::{self, Owner, SettingDesc};
@@ -42,7 +43,7 @@ fn processes() -> Vec<Candidate> {
     known.map(|(pid, process)| Candidate::new(pid.to_string(), process.command)).collect()
 }
 
-/// The queues of a process: by name, or by number if several have the same name.
+/// The queues of a process: by name, or by number if several have the same name or it means something else.
 fn queues(pid: u32) -> Vec<Candidate> {
     let ask = || {
         let mut client = Client::connect_within(pid, PATIENCE).ok()?;
@@ -56,13 +57,23 @@ fn queues(pid: u32) -> Vec<Candidate> {
 fn named(queues: &[QueueSettings]) -> Vec<Candidate> {
     let of_one = |queue: &QueueSettings| {
         let is_same = |other: &&QueueSettings| other.name == queue.name;
-        if queue.name.is_empty() || queues.iter().filter(is_same).count() > 1 {
+        if !is_plain(&queue.name) || queues.iter().filter(is_same).count() > 1 {
             Candidate::new(format!("#{}", queue.id), format!("the queue {}", queue.name))
         } else {
             Candidate::new(queue.name.clone(), format!("the queue #{}", queue.id))
         }
     };
     queues.iter().map(of_one).collect()
+}
+
+/// Whether a queue's name, as a word of a command, means that queue and nothing else: no number, option, change or key of the process. Names
+/// with control characters are printed in another way.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(['#', '-'])
+        && !name.contains('=')
+        && screen::plain(name) == name
+        && settings_table::named(Owner::Process, name).is_none()
 }
 
 /// The next word of `nearq set`: a queue or a key of the process; then keys of the queue, and the values of a key.
@@ -137,5 +148,13 @@ mod tests {
         let queue = |id, name: &str| QueueSettings { id, name: name.into(), settings: Vec::new() };
         let found = named(&[queue(1, "log"), queue(2, "crypt"), queue(3, "log")]);
         assert_eq!(words(&found), ["#1", "crypt", "#3"]);
+        // As words these would be another queue, an option, a change, a key of the process, and nothing that exists.
+        let names = ["#9", "-n", "nice=3", "k=v", "spin", "two\nlines", "tab\tstop", ""];
+        let queues: Vec<_> = (1..).zip(names).map(|(id, name)| queue(id, name)).collect();
+        let numbers: Vec<_> = (1..=names.len()).map(|id| format!("#{id}")).collect();
+        assert_eq!(words(&named(&queues)), numbers);
+        let names = ["a b", "it's", "$(x)", "\\", "ü", "~", "*"];
+        let queues: Vec<_> = (1..).zip(names).map(|(id, name)| queue(id, name)).collect();
+        assert_eq!(words(&named(&queues)), names);
     }
 }

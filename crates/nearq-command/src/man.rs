@@ -64,8 +64,12 @@ fn write(command: &Command, name: &str, folder: &Path) -> Result<(), Failure> {
     let page = page(command, name)
         .map_err(|error| Failure::run(format!("the page of {name}: {error}")))?;
     let path = folder.join(format!("{name}.1"));
-    file::write(&path, &page)
-        .map_err(|error| Failure::input(file::refusal("the folder of `man`", &path, &error)))
+    file::write(&path, &page).map_err(|error| {
+        let path = path.display();
+        Failure::input(format!(
+            "{path} cannot be written: {error}; give a folder that exists and that you may write to"
+        ))
+    })
 }
 
 /// A page. The legend keeps its lines: it has tables and examples.
@@ -74,6 +78,8 @@ fn page(command: &Command, name: &str) -> std::io::Result<Vec<u8>> {
     let command = command.clone().after_help("").display_name(name.to_owned());
     let man = Man::new(command.clone())
         .title(name)
+        // An empty word: without it, the other two would be taken for the date and the source.
+        .date("\"\"")
         .source(format!("nearq {}", env!("CARGO_PKG_VERSION")))
         .manual("nearq");
     let mut text = Vec::new();

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use crate::PROGRAM;
-use crate::common::{Folder, nearq, prints, skipped};
+use crate::common::{Folder, nearq, prints, refuses, skipped};
 use crate::steering::{Answers, serve};
 
 /// The words that a shell offers for the last of `words`; `None`, after a line that says so, if there is no such shell.
@@ -72,6 +72,42 @@ fn check(shell: &str, arguments: &[&str], script: &str) {
         let is_foreign = |line: &&String| !line.split('=').any(|part| part.starts_with(typed));
         assert_eq!(found.iter().find(is_foreign), None, "{shell}: {words:?}");
     }
+    // Names with characters that shells read as something else, typed in part; and those that mean something else as words.
+    let names = &["a b", "it's", "back\\slash", "net:rx", "$(touch PWNED)", "#2", "two\nlines"];
+    let named = serve(&format!("completions-named-{shell}"), Answers::Named(names));
+    let typed = [
+        ("a\\ ", "a b"),
+        ("\"a ", "a b"),
+        ("back", "back\\slash"),
+        ("it", "it's"),
+        ("net", "net:rx"),
+        ("net:r", "net:rx"),
+        ("\\$", "$(touch PWNED)"),
+        ("", "#6"),
+        ("", "#7"),
+    ];
+    for (typed, wanted) in typed {
+        let words = ["get", &pid, typed];
+        let Some(found) = offered(shell, arguments, script, &named, &words) else { return };
+        let is_it = |line: &String| {
+            let value = line.split('\t').next().unwrap_or_default();
+            match shell {
+                // Quoted for the line, unless a quote is open there; only what comes after a colon is replaced.
+                "bash" => {
+                    let after = wanted.split_once(':').filter(|_| typed.contains(':'));
+                    let wanted = after.map_or(wanted, |(_, after)| after);
+                    let is_kept = |c: char| c.is_ascii_alphanumeric() || c == ':';
+                    let quote = |c: char| if is_kept(c) { c.to_string() } else { format!("\\{c}") };
+                    let quoted: String = wanted.chars().map(quote).collect();
+                    value == if typed.starts_with('"') { wanted.to_owned() } else { quoted }
+                }
+                // Quoted for `_describe`; the test has cut the line at a colon.
+                "zsh" => value == wanted.replace('\\', "\\\\").replace(":rx", "\\"),
+                _ => value == wanted,
+            }
+        };
+        assert!(found.iter().any(is_it), "{shell}: {typed:?} offers {found:?}, not {wanted}");
+    }
     // Files, because jobs have files as arguments.
     std::fs::write(folder.path("input-file"), "").unwrap();
     let start = folder.path("input-f");
@@ -87,8 +123,8 @@ fn check(shell: &str, arguments: &[&str], script: &str) {
 fn bash_completes_processes_queues_keys_and_values() {
     let script = "source <(nearq completions bash)\n\
                   compopt() { [[ $2 != default ]] || echo FILES; }\n\
-                  COMP_WORDS=(nearq); for word in \"$@\"; do\n\
-                  if [[ $word == *=* ]]; then COMP_WORDS+=(\"${word%%=*}\" = \"${word#*=}\"); else COMP_WORDS+=(\"$word\"); fi; done\n\
+                  COMP_WORDS=(nearq) COMP_LINE=\"nearq $*\"; for word in \"$@\"; do\n\
+                  mapfile -t parts < <(sed 's/[=:]/\\n&\\n/' <<< \"$word\"); COMP_WORDS+=(\"${parts[@]}\"); done\n\
                   COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n\
                   complete -p nearq > /dev/null && _nearq && printf '%s\\n' \"${COMPREPLY[@]}\"";
     check("bash", &["--norc"], script);
@@ -137,6 +173,17 @@ fn there_is_a_manual_page_for_each_command() {
         assert!(page.contains(part), "{part} is missing from {page}");
     }
     let main = std::fs::read_to_string(folder.path("nearq.1")).unwrap();
+    // Name, section, date, source and manual.
+    let title = main.lines().find(|line| line.starts_with(".TH")).unwrap();
+    assert!(
+        title.starts_with(".TH nearq 1 \"\" \"nearq ") && title.ends_with("\" nearq"),
+        "{title}"
+    );
+    let refused = refuses(&["man", &folder.path("none")]);
+    assert!(
+        refused.contains("none/nearq.1") && refused.contains("a folder that exists"),
+        "{refused}"
+    );
     for command in crate::steering::subcommands() {
         let is_here = !["help", "bench", "sim"].contains(&command.as_str());
         if is_here {

@@ -32,6 +32,8 @@ pub(crate) enum Answers {
     Much,
     /// Correctly, without hostile texts.
     Plainly,
+    /// Correctly, with queues of these names.
+    Named(&'static [&'static str]),
     /// With an error of this name, with these parameters.
     Error(&'static str),
 }
@@ -73,6 +75,20 @@ fn answer(connection: &UnixStream, answers: Answers) {
             }
             Answers::Plainly => {
                 json!({ "parameters": reply(&method), "continues": method == "Trace" })
+            }
+            Answers::Named(names) => {
+                let mut parameters = reply(&method);
+                if method == "GetSettings" {
+                    let one = parameters["settings"]["queues"][0].clone();
+                    let named = |(number, name): (usize, &&str)| {
+                        let mut queue = one.clone();
+                        (queue["id"], queue["name"]) = ((number + 1).into(), (*name).into());
+                        queue
+                    };
+                    parameters["settings"]["queues"] =
+                        names.iter().enumerate().map(named).collect();
+                }
+                json!({ "parameters": parameters, "continues": false })
             }
             Answers::Error(error) => json!({ "error": error, "parameters": {
                 "queue": HOSTILE, "queues": [HOSTILE], "why": HOSTILE, "key": HOSTILE, "value": HOSTILE,
