@@ -11,21 +11,22 @@
 //! | `head` | the number of jobs that the owner has pushed and not popped | the owner |
 //! | `word` | `split`, `tail`, `claimed`, an epoch | anyone, by compare-exchange |
 //! | `request` | what other threads ask of the owner ([`Requests`]); a hint | anyone |
-//! | `sleeper` | the bell to ring | anyone |
+//! | `sleeper` | the bell that [`Requests::RING`] asks the owner to ring; null if none | anyone |
 //! | `slots` | the jobs by position, from 0 | the owner |
 //! | `group` | what the jobs belong to: the address of a queue; null while the deque is not in use | the owner |
 //! | `running` | the scope of the stolen job that the owner runs; null if it runs none, or one of a `join` | the owner |
 //!
 //! Positions below `tail` have been stolen, `tail..split` are public, `split..head` are private. A deque whose jobs have all been stolen
 //! has `tail` equal to `head`: the owner waits for the newest job, and pops the others later. The owner steals only while it has no job
-//! that could be stolen. So what a deque holds while its owner runs a stolen job, that job has pushed.
+//! that could be stolen. So the jobs that can be stolen from it while it runs a stolen job were pushed by that one.
 //!
 //! # How private jobs become public
 //! * The owner moves `split` up when it sees a request at a push (`share`).
 //! * A thief whose request stays unanswered moves `split` up itself (`claim`) and marks the jobs as `claimed`: the owner may be about to
-//!   pop one of them, and does not know yet. The thief then calls the heavy fence and reads `head`. Now either `head` shows the pop, or the
-//!   owner will see the new `split`. So what `head` still covers is confirmed: the mark is removed, and if jobs are gone, `split` moves
-//!   back. Any thief that finds the mark can do this, with a heavy fence of its own, so a thief that is preempted here stops no other one.
+//!   pop one of them, and does not know of the claim yet. The thief then calls the heavy fence and reads `head`. Now either `head` shows
+//!   the pop, or the owner will see the new `split`. So the jobs below `head` are confirmed: the mark is removed, and if some of the
+//!   claimed jobs are gone, `split` moves back. Any thief that finds the mark can do this, with a heavy fence of its own, so a thief that
+//!   is preempted here stops no other one.
 //!
 //! # The owner's pop
 //! It lowers `head`, calls the light fence, and reads `word`. If `split` is not above the job, the job is private, and that is all.
@@ -41,9 +42,9 @@
 //! | slots | Relaxed | as above: a slot that was read is used only if `word` has not changed since |
 //!
 //! # The epoch
-//! It grows whenever `split` moves down. `tail` and `split` move up otherwise, so a word never comes back, and an exchange that succeeds
-//! shows that nothing has happened in between. (35 bits: at ten million moves a second, a thread would have to be stopped between its load
-//! and its exchange for an hour, to the very move.)
+//! It grows whenever `split` moves down. Otherwise `tail` and `split` only move up, so a value of `word` never comes back, and an exchange
+//! that succeeds shows that nothing has happened since the load. (The epoch has 35 bits: at ten million moves a second it would come back
+//! after an hour, and a thread would have to be stopped between its load and its exchange for exactly that many moves.)
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ use job::Job;
 /// How many jobs a deque holds. A job that does not fit is not offered to other threads.
 pub(crate) const CAPACITY: usize = if cfg!(test) { 4 } else { POSITION as usize };
 
+// The parts of `word`, from the highest: 14 bits of `split`, 14 of `tail`, `claimed`, 35 of the epoch.
 const SPLIT_SHIFT: u32 = 50;
 const TAIL_SHIFT: u32 = 36;
 const POSITION: u64 = (1 << 14) - 1;
@@ -121,7 +123,7 @@ pub(crate) enum Steal<P: Platform> {
     Job(NonNull<Job<P>>),
     /// There are jobs, and all are private.
     Private,
-    /// There is no job, or it is another thread's now.
+    /// There is no job for the caller, or it is another thread's now.
     Empty,
 }
 
@@ -211,6 +213,7 @@ impl<P: Platform> Deque<P> {
     /// The deque is not in use any more. By the owner, while it is empty.
     pub(crate) fn end(&self) {
         debug_assert!(self.is_empty());
+        // Relaxed: a thief that still reads the group finds no job.
         self.group.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
 
@@ -272,12 +275,14 @@ impl<P: Platform> Deque<P> {
 
     /// Takes the requests, if there are still some. The caller makes jobs public in any case.
     pub(crate) fn take_requests(&self) -> Requests {
+        // AcqRel: see `request`.
         Requests(self.request.swap(0, Ordering::AcqRel))
     }
 
     /// Rings the bell that was left with `requests`, if one was. After the jobs have been made public.
     pub(crate) fn ring_for(&self, requests: Requests) {
         if requests.contains(Requests::RING) {
+            // AcqRel: pairs with the release in `request_ring`.
             let sleeper = self.sleeper.swap(core::ptr::null_mut(), Ordering::AcqRel);
             // SAFETY: null, or the bell of a worker of the same runtime, whose workers have theirs as long as the runtime exists.
             if let Some(bell) = unsafe { sleeper.as_ref() } {
@@ -309,7 +314,8 @@ impl<P: Platform> Deque<P> {
     /// the push just before.
     #[inline(always)]
     pub(crate) fn pop(&self, position: u32) -> Popped {
-        // Relaxed: a thread that reads it needs nothing of what the owner did since the push.
+        // Relaxed: a thread that reads it needs the pushes of the jobs below. The light fence after each push, and the heavy one before
+        // claimed jobs are stolen, see to that.
         self.head.store(position, Ordering::Relaxed);
         P::light_fence();
         if self.load(Ordering::Relaxed).split() <= position {
@@ -350,21 +356,23 @@ impl<P: Platform> Deque<P> {
 
     /// Asks the owner for something, besides what it has been asked for.
     pub(crate) fn request(&self, request: Requests) {
+        // Release: an owner that takes the request sees what the caller did before, such as that it stopped searching. Acquire: if the
+        // owner has taken earlier requests, the caller sees the jobs that it had offered by then.
         self.request.fetch_or(request.0, Ordering::AcqRel);
     }
 
-    /// Asks the owner to ring that bell, of a worker of the same runtime, when it has more jobs. The last caller's is rung; others sleep
-    /// until what they wait for is done.
+    /// Asks the owner to ring that bell, of a worker of the same runtime, when it has more jobs. Only the bell of the last caller is rung;
+    /// earlier ones sleep until what they wait for is done.
     ///
-    /// As for a thief that leaves: the caller then calls the heavy fence and checks `has_jobs`.
+    /// The caller then calls the heavy fence and checks `has_jobs`, as a thief does that leaves.
     pub(crate) fn request_ring(&self, bell: &Bell<P>) {
         // Released by the change of `request`.
         self.sleeper.store(core::ptr::from_ref(bell).cast_mut(), Ordering::Release);
         self.request(Requests::RING);
     }
 
-    /// Steals the oldest job, if it is public. `may` is called before the job is taken; if it returns false, nothing is taken. What `may`
-    /// has read was true while the job was there.
+    /// Steals the oldest job, if it is public. `may` is called before the job is taken; if it returns false, nothing is taken. If the job
+    /// is taken, what `may` has read was true while the job was there: it is read between `word` and the exchange of `word`.
     pub(crate) fn steal(&self, may: impl Fn() -> bool) -> Steal<P> {
         loop {
             let word = self.load(Ordering::Acquire);
@@ -405,7 +413,8 @@ impl<P: Platform> Deque<P> {
         }
     }
 
-    /// Finds out which of the claimed jobs are there. False if that cannot be done here: the owner will do it when it gets to these jobs.
+    /// Finds out which of the claimed jobs are there. False if the system refuses the heavy fence: the owner will do it when it gets to
+    /// these jobs.
     fn confirm(&self, word: Word) -> bool {
         // Pairs with the light fence in `pop`.
         if !P::heavy_fence() {
@@ -434,7 +443,7 @@ impl<P: Platform> LazyDeque<P> {
     /// The deque, if there is one.
     pub(crate) fn get(&self) -> Option<&Deque<P>> {
         // Acquire: pairs with the release in `get_or_make`.
-        // SAFETY: null, or a deque that lives as long as this.
+        // SAFETY: null, or a deque that lives as long as this, or for ever if it was given up.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 

@@ -1,8 +1,8 @@
 //! Fork-join: an item of an unbound queue offers a part of its work, and other workers of the queue may run it.
 //!
-//! [`join`] runs two closures. It offers the second, as a job on the caller's stack, in the worker's deque (`deque`); runs the first; and
+//! [`join`] runs two closures. It offers the second in the worker's deque (`deque`), as a job on the caller's stack; runs the first; and
 //! takes the second back, unless a thief has it by then. A scope offers its closures as jobs on the heap, and at its end runs those that
-//! are left, newest first. So neither depends on help: the caller runs what no worker took.
+//! are left, newest first. So neither depends on help: the caller runs what no other worker has taken.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -13,19 +13,22 @@
 //! | `scoped` | the closures of scopes |
 //!
 //! # Who steals
-//! Thieves are items of the same queue (`queue/thieves`). One is called at the first fork of an item, if none searches. A thief that finds
-//! a job calls the next one if it sees another job; otherwise it leaves the request to call one with every deque. A thief searches the
-//! deques of its own pool first, and then those of sibling pools, nearest first, if the queue helps. It takes jobs of its own queue only.
-//! A deque whose jobs are all private is asked to make some public; if the owner does not answer within [`PATIENCE`], the thief does it.
+//! Thieves are items of the same queue (`queue/thieves`). One is called at the first fork of an item, if none searches. A thief searches
+//! the deques of its own pool first; then those of sibling pools, nearest first, if these help each other; then those of pools that the
+//! queue used before its attributes changed. It takes jobs of its own queue only. If all jobs of a deque are private, it asks the owner to
+//! make some public; if the owner does not answer within [`PATIENCE`], the thief does it.
 //!
-//! A thief that finds nothing for [`SEARCH`] leaves. If no other one searches, it first leaves the request to call a thief with every
-//! deque, and checks them once more.
+//! A thief stops searching when it has found a job, or after [`SEARCH`]. If no other one searches then, it calls the next thief if it sees
+//! a job. If it sees none, it asks the owner of each deque to call one at the next push, and looks at the deques once more. Then it runs
+//! what it has found, or ends.
 //!
 //! # How a join or a scope waits
 //! If a thief has the job, the caller runs jobs that the thief offers: they are parts of what the caller waits for (leapfrogging; D. Wagner
-//! and B. Calder, "Leapfrogging: A Portable Technique for Implementing Efficient Futures", 1993). It runs nothing else: another item's job
-//! might wait for a lock that the caller has. After [`SEARCH`] it leaves its bell with the thief and sleeps; another worker takes its place.
-//! It is woken when what it waits for is done, or when the thief has jobs again.
+//! and B. Calder, "Leapfrogging: A Portable Technique for Implementing Efficient Futures", 1993). It runs no unrelated job: that might wait
+//! for a lock that the caller has. After [`SEARCH`] it leaves its bell with the thief and sleeps; another worker takes its place. It is
+//! woken when what it waits for is done, or when the thief has jobs again.
+//!
+//! The parts of a job are all that it pushes, so also closures that it spawns in a scope around the join. The caller runs those too.
 //!
 //! # Teams
 //! A layer above may give the workers of a queue numbers, and work of its own beside the jobs (`queue/team`). Then a thief enters the team
@@ -61,8 +64,8 @@ use waiting::{Awaited, Wait};
 
 /// How long a thief searches without success before it leaves, and a join before it sleeps: somewhat more than a wake-up takes.
 const SEARCH: Duration = Duration::from_micros(15);
-/// How long a thief waits for an owner to make jobs public. Forks that matter come more often than that; making the owner's CPU execute a
-/// barrier costs it about a microsecond.
+/// How long a thief waits for an owner to make jobs public. Most owners fork again sooner than that; a claim interrupts the owner's CPU,
+/// which costs it about a microsecond.
 const PATIENCE: Duration = Duration::from_micros(5);
 /// How many pauses a search makes between two rounds.
 const PAUSES: u32 = 16;
@@ -91,7 +94,7 @@ impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
 
     /// The closure of a job that was not offered.
     fn into_closure(self) -> F {
-        // SAFETY: the caller had the job, and gives it up.
+        // SAFETY: the job was not offered, so no other thread has it; the caller gives it up.
         unsafe { self.take() }
     }
 
@@ -105,12 +108,15 @@ impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
         self.closure.with_mut(|closure| unsafe { ManuallyDrop::take(&mut *closure) })
     }
 
-    /// Runs the job, for a thread that has stolen it; see `Job::execute`.
+    /// Runs the job, for a thread that has stolen it.
+    ///
+    /// # Safety
+    /// As for `Job::execute`.
     unsafe fn run(job: NonNull<Job<P>>, victim: Option<&Deque<P>>) -> bool {
-        // SAFETY: the function belongs to jobs of this type, whose first field is the job; the owner waits.
+        // SAFETY: the function belongs to jobs of this type, whose first field is the job; the frame of the owner stays until that is done.
         let this = unsafe { job.cast::<Self>().as_ref() };
         let victim = victim.expect("the owner runs the closure itself");
-        // SAFETY: the caller has stolen the job.
+        // SAFETY: the caller has stolen the job, and runs it once.
         let closure = unsafe { this.take() };
         let epoch = P::fork_epoch();
         let result = catch_unwind(AssertUnwindSafe(closure));
@@ -119,9 +125,9 @@ impl<P: Platform, F: FnOnce() -> R + Send, R: Send> Offered<P, F, R> {
             contain(|| drop(result));
             return false;
         }
-        // SAFETY: the owner reads it when the job is done.
+        // SAFETY: the job, and with it this cell, belongs to the caller until the job is done; only then does the owner read it.
         this.result.with_mut(|place| unsafe { (*place).write(result) });
-        // SAFETY: the caller has stolen the job.
+        // SAFETY: the caller has stolen the job, and touches nothing of it afterwards.
         unsafe { Progress::end(&raw const this.job.progress, victim) };
         true
     }
@@ -174,14 +180,14 @@ where
 /// The caller does not run an item.
 struct Outside;
 
-/// For a join that is the first of its item, or is outside of items. None if the item's queue runs one item at a time.
+/// For a join that is the first of its item, or is outside of items. None if the item's queue does not fork (`InUse::begin_in_item`).
 #[cold]
 #[inline(never)]
 fn begin_first<P: Platform>() -> Result<Option<InUse<P>>, Outside> {
     if is_in_item::<P>() { Ok(InUse::begin_in_item()) } else { Err(Outside) }
 }
 
-/// Runs the second closure, after the first, whatever became of that.
+/// Runs the second closure after the first, whether that has returned or panicked.
 #[inline(always)]
 fn then<B: FnOnce() -> RB, RA, RB>(ra: Outcome<RA>, b: B) -> (RA, RB) {
     match ra {
@@ -204,7 +210,7 @@ where
     RA: Send,
     RB: Send,
 {
-    // The pointer of the whole: a thief reaches the closure and the result through it.
+    // A pointer to the whole, not to its job: a thief reaches the closure and the result through it.
     let offer = deque.and_then(|deque| Some((deque, deque.push((&raw const offered).cast())?)));
     if let Some((deque, _)) = offer {
         if deque.has_request() {
@@ -214,7 +220,7 @@ where
     let ra = catch_unwind(AssertUnwindSafe(a));
     if let Some((deque, position)) = offer {
         if deque.len() != position + 1 {
-            // The first closure has spawned closures of scopes that it is in.
+            // The first closure has spawned closures in scopes around this join. They lie above the job, which is popped next.
             waiting::run_down_to(deque, position + 1);
         }
         if deque.pop(position) == Popped::Stolen {
@@ -310,7 +316,7 @@ pub fn run_own_job<P: Platform>() -> bool {
 pub fn run_stolen_job<P: Platform>() -> bool {
     let Some(deque) = current_deque::<P>() else { return false };
     if deque.has_jobs() {
-        // What it steals must not mix with its own jobs, which others may steal as parts of something else.
+        // Jobs of what it steals would lie above its own jobs, and a helper would take them for parts of what those belong to.
         return false;
     }
     with_current::<P, _>(|context| {

@@ -2,7 +2,8 @@
 //!
 //! The owner says that it sleeps, checks once more what it waits for, and sleeps. The other thread does that, and then rings.
 //! All changes of the word are exchanges. So one of the two comes first: if it is the ring, the owner's exchange acquires what the other
-//! thread has done before; otherwise the ring finds that the owner sleeps, and wakes it. A ring may come without a reason.
+//! thread has done before; otherwise the ring finds that the owner sleeps, and wakes it. A ring may come without a reason, so the owner
+//! checks what it waits for after each sleep.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
@@ -17,7 +18,7 @@ impl<P: Platform> Bell<P> {
         Bell(P::AtomicU32::new(AWAKE))
     }
 
-    /// Sleeps until the bell is rung, unless `has_come`. By the owner. The thread that makes that true must ring afterwards.
+    /// Sleeps until the bell is rung, unless `has_come` is true. By the owner. The thread that makes it true must ring afterwards.
     pub(crate) fn sleep_unless(&self, has_come: impl Fn() -> bool) {
         self.0.swap(ASLEEP, Ordering::AcqRel);
         if has_come() {

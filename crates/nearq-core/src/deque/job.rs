@@ -24,17 +24,17 @@ use super::Deque;
 const DONE: u32 = 1;
 const THIEF_SHIFT: u32 = 1;
 
-/// Runs a job without unwinding. False in the child of a fork that the job made: then nothing else of the job was touched, because the
-/// owner and its stack may not exist there.
+/// Runs a job without unwinding. False in the child of a fork that the job made: then the job was not touched after the fork, because its
+/// owner does not exist there, and the owner's stack may be another thread's by now.
 type Run<P> = unsafe fn(NonNull<Job<P>>, Option<&Deque<P>>) -> bool;
 
-/// See the head of the file. The first field of what it is a part of.
+/// See the head of the file. It is the first field of a structure that has the closure too.
 #[repr(C)]
 pub(crate) struct Job<P: Platform> {
     run: Run<P>,
     /// The address of the scope whose closure it is; null for a job on a stack.
     scope: *const (),
-    /// For a job on a stack.
+    /// Used for a job on a stack only.
     pub(crate) progress: Progress<P>,
 }
 
@@ -80,7 +80,7 @@ impl<P: Platform> Progress<P> {
     /// The job has ended. By the thief, which has stolen it from that deque; its last access to the job.
     ///
     /// # Safety
-    /// `this` is the progress of a job that the caller has stolen.
+    /// `this` is the progress of a job that the caller has stolen, and has not ended before.
     pub(crate) unsafe fn end(this: *const Self, victim: &Deque<P>) {
         // SAFETY: the owner waits for DONE, so the job exists until this step.
         unsafe { &*this }.0.swap(DONE, Ordering::AcqRel);

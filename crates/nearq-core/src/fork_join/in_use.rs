@@ -1,4 +1,5 @@
-//! A worker's deque while an item uses it: from its first fork until its outermost join or scope ends, or until it ends as a thief.
+//! A worker's deque while an item uses it: from the item's first fork until its outermost join or scope ends. A thief uses it until the
+//! thief ends.
 
 use core::ptr::NonNull;
 
@@ -19,7 +20,7 @@ pub(super) struct InUse<P: Platform> {
 }
 
 impl<P: Platform> InUse<P> {
-    /// By a worker that runs an item of the queue, and has not forked yet.
+    /// By a worker that runs an item of the queue which has not forked yet.
     pub(super) fn begin(context: &Context<'_, P>, queue: &Queue<P>) -> Self {
         let deque = context.worker.deque.get_or_make();
         deque.begin(core::ptr::from_ref(queue).cast());
@@ -28,7 +29,8 @@ impl<P: Platform> InUse<P> {
         InUse { deque: NonNull::from(deque) }
     }
 
-    /// For the item that the caller runs, at its first fork. None if its queue runs one item at a time.
+    /// For the item that the caller runs, at its first fork. None if its queue does not fork: a per-CPU queue, or one that runs one item at
+    /// a time.
     pub(super) fn begin_in_item() -> Option<Self> {
         let began = with_current::<P, _>(|context| {
             // SAFETY: null, or the pwq of the item that this worker runs, which keeps the queue.
@@ -49,12 +51,12 @@ impl<P: Platform> InUse<P> {
 }
 
 impl<P: Platform> Drop for InUse<P> {
-    // Once in an item: it is not to be in the way of the other joins.
+    // Out of line: it runs once in an item, and the code of the other joins is to stay short.
     #[cold]
     #[inline(never)]
     fn drop(&mut self) {
         run_down_to(self.deque(), 0);
-        // None in the child of a fork, where the pool counts other workers.
+        // Does nothing in the child of a fork, where the pool counts other workers.
         with_current::<P, _>(|context| {
             context.deque.set(core::ptr::null());
             self.deque().end();
@@ -63,7 +65,7 @@ impl<P: Platform> Drop for InUse<P> {
     }
 }
 
-/// The deque that the item uses which the caller runs; none if it has not forked.
+/// The deque of the item that the caller runs; none if that item has not forked, or if the caller runs none.
 #[inline(always)]
 pub(super) fn current_deque<'a, P: Platform>() -> Option<&'a Deque<P>> {
     let deque = with_current::<P, _>(|context| context.deque.get())?;
@@ -78,12 +80,12 @@ pub(super) fn queue_of<P: Platform>(deque: &Deque<P>) -> &Queue<P> {
     unsafe { &*deque.group().cast() }
 }
 
-/// Does what other workers have asked for. By the owner, which has offered a job just now.
+/// Does what other workers have asked of the owner, which is the caller and has offered a job just now.
 #[cold]
 #[inline(never)]
 pub(super) fn answer<P: Platform>(deque: &Deque<P>) {
     let requests = deque.take_requests();
-    // None in the child of a fork, where no thread finds the deque, and the queue may be gone.
+    // Does nothing in the child of a fork, where no thread finds the deque, and the queue may be gone.
     with_current::<P, _>(|context| {
         deque.share();
         deque.ring_for(requests);

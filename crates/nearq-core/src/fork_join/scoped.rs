@@ -23,6 +23,10 @@ struct Offered<P: Platform, F> {
 }
 
 impl<P: Platform, F: FnOnce() + Send> Offered<P, F> {
+    /// Runs the job and frees it.
+    ///
+    /// # Safety
+    /// As for `Job::execute`.
     unsafe fn run(job: NonNull<Job<P>>, _: Option<&Deque<P>>) -> bool {
         // SAFETY: the function belongs to jobs of this type, whose first field is the job, and which `offer` has made as a box; the caller
         // has the job.
@@ -34,7 +38,7 @@ impl<P: Platform, F: FnOnce() + Send> Offered<P, F> {
 }
 
 /// Offers a closure of that scope to other workers, if the caller is within a join or a scope of an item of the queue. Otherwise, or if
-/// there is no room, it is given back.
+/// the deque is full, the closure is given back.
 ///
 /// # Safety
 /// The closure does not unwind. The scope, and what the closure borrows, live until it has run.
@@ -59,16 +63,17 @@ pub(crate) unsafe fn offer<P: Platform, F: FnOnce() + Send>(
     Ok(())
 }
 
-/// The place of a scope in the deque of the worker that runs its body.
+/// Where the jobs of a scope begin in the deque of the worker that runs the scope's body.
 pub(crate) struct Base<P: Platform> {
     deque: NonNull<Deque<P>>,
+    /// The position of the first one.
     floor: u32,
     /// If the deque is in use because of this scope.
     _in_use: Option<InUse<P>>,
 }
 
 impl<P: Platform> Base<P> {
-    /// For a scope within an item of the same queue. None if the queue runs one item at a time.
+    /// For a scope within an item of the same queue. None if the queue does not fork.
     pub(crate) fn within() -> Option<Self> {
         if let Some(deque) = current_deque() {
             return Some(Self::of(deque));
@@ -78,7 +83,8 @@ impl<P: Platform> Base<P> {
         Some(Base { _in_use: Some(in_use), ..base })
     }
 
-    /// For a scope within an item of another queue, if that has a team. The bell is the one to ring when the scope has ended.
+    /// For a scope that an item of another queue enters, if that other queue has a team. The bell is the one to ring when the scope has
+    /// ended.
     pub(crate) fn elsewhere() -> Option<(Self, Arc<Bell<P>>)> {
         let base = Self::of(current_deque()?);
         queue_of(base.deque()).team()?;
@@ -102,8 +108,8 @@ impl<P: Platform> Base<P> {
     }
 
     /// Runs the closures that no other worker has begun, and waits until `has_ended`. `run_others` runs closures that are not in the deque;
-    /// `has_others` says whether there are some, and after that becomes true, the bell is rung. False in the child of a fork, where other
-    /// threads may have to run closures.
+    /// `has_others` says whether there are some, and the thread that makes this true rings the bell afterwards. False in the child of a
+    /// fork: the caller is no worker there, and must wait for the count of the scope.
     pub(crate) fn wait_within(
         &self,
         scope: *const (),
@@ -115,7 +121,7 @@ impl<P: Platform> Base<P> {
         wait_for(own, self.floor, &Within { own, scope, has_ended, run_others, has_others }).is_ok()
     }
 
-    /// Waits until `has_ended`. False in the child of a fork, in which other threads must run the closures.
+    /// Waits until `has_ended`. False in the child of a fork, as for `wait_within`.
     pub(crate) fn wait_elsewhere(&self, has_ended: impl Fn() -> bool) -> bool {
         wait_for(self.deque(), self.floor, &Elsewhere { has_ended }).is_ok()
     }

@@ -24,16 +24,17 @@ impl<P: Platform> Stolen<'_, P> {
     /// Runs it, and what it leaves in the thief's own deque. False in the child of a fork that it made.
     pub(super) fn run(self, context: &Context<'_, P>, own: &Deque<P>) -> bool {
         let floor = own.len();
-        // SAFETY: the pwq of the item that this worker runs.
+        // SAFETY: null, or the pwq of the item that this worker runs, which stays until the item has ended.
         if let Some(pwq) = unsafe { PoolWorkqueue::of(context.account.get()).as_ref() } {
             pwq.count_stolen(context.worker.index);
         }
-        // SAFETY: stolen, and not run.
+        // SAFETY: stolen, and not run yet, so the job is there.
         let before = own.set_running(unsafe { self.job.as_ref() }.scope());
-        // SAFETY: as above.
+        // SAFETY: stolen from that deque, and not run yet.
         if !unsafe { Job::execute(self.job, Some(self.victim)) } {
             return false;
         }
+        // Before what the job leaves is run: that may belong to other scopes.
         own.set_running(before);
         run_down_to(own, floor)
     }
@@ -47,7 +48,7 @@ pub(super) fn victims<'a, P: Platform>(
 ) -> impl Iterator<Item = &'a Deque<P>> {
     let own = context.pool;
     let siblings = own.key.helping.then(|| own.siblings()).into_iter().flatten();
-    // If the queue's attributes have changed, items that fork may run in pools of the former ones.
+    // If the queue's attributes have changed, items that fork may still run in the pools that the former attributes chose.
     let is_former = move |pool: &&Pool<P>| {
         !core::ptr::eq(*pool, own)
             && (pool.key.pod.intersects(&own.key.pod)
@@ -61,7 +62,7 @@ pub(super) fn victims<'a, P: Platform>(
         .filter(move |other| !core::ptr::eq(*other, deque))
 }
 
-/// Runs a job that the thief offers which runs the job of that progress. False if there was none.
+/// Runs a job that is offered by the thief of the job with that progress. False if there was none.
 pub(super) fn help_thief<P: Platform>(
     context: &Context<'_, P>,
     own: &Deque<P>,
@@ -69,13 +70,13 @@ pub(super) fn help_thief<P: Platform>(
     asked: &mut Option<Instant>,
 ) -> bool {
     let Some((thief, victim)) = thief_of(context, progress) else { return false };
-    // While the thief runs the job, all that its deque holds are parts of that.
+    // While the thief runs the job, all jobs in its deque are parts of that one.
     let may = || progress.thief() == Some(thief);
     let stolen = steal_from(context.worker.index, victim, may, asked);
     stolen.map(|stolen| stolen.run(context, own)).is_some()
 }
 
-/// The number and the deque of the thief that runs the job of that progress.
+/// The number and the deque of the thief that runs the job with that progress.
 pub(super) fn thief_of<'a, P: Platform>(
     context: &Context<'a, P>,
     progress: &Progress<P>,
@@ -93,22 +94,22 @@ pub(super) fn deques_running<'a, P: Platform>(
     victims(context, queue_of(own), own).filter(move |victim| victim.running() == scope)
 }
 
-/// Runs a job that a thief offers which runs a closure of that scope. False if there was none.
+/// Runs a job that is offered by a worker which runs a stolen closure of that scope. False if there was none.
 pub(super) fn help_scope<P: Platform>(
     context: &Context<'_, P>,
     own: &Deque<P>,
     scope: *const (),
     asked: &mut Option<Instant>,
 ) -> bool {
-    // While a thief runs a closure of the scope, all that its deque holds are parts of that.
+    // While such a worker runs the closure, all jobs in its deque are parts of that one.
     let stolen = deques_running(context, own, scope).find_map(|victim| {
         steal_from(context.worker.index, victim, || victim.running() == scope, asked)
     });
     stolen.map(|stolen| stolen.run(context, own)).is_some()
 }
 
-/// Steals from a deque, for the worker with that number. If the deque's jobs are all private, asks the owner to make some public and, if
-/// that was asked [`PATIENCE`] ago, does it.
+/// Steals from a deque, for the worker with that number. If the deque's jobs are all private, asks the owner to make some public; does it
+/// itself if an owner was asked [`PATIENCE`] ago. `asked` is when.
 pub(super) fn steal_from<'a, P: Platform>(
     thief: u32,
     victim: &'a Deque<P>,
@@ -116,8 +117,8 @@ pub(super) fn steal_from<'a, P: Platform>(
     asked: &mut Option<Instant>,
 ) -> Option<Stolen<'a, P>> {
     let stolen = |job: NonNull<Job<P>>| {
-        // At once: the owner may be waiting already, and helps the thief that it knows.
-        // SAFETY: stolen, and not run.
+        // At once: the owner may be waiting for the job already, and can help only a thief that it knows.
+        // SAFETY: stolen, and not run yet, so the job is there.
         unsafe { job.as_ref() }.progress.begin(thief);
         Some(Stolen { job, victim })
     };

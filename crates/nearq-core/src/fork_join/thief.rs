@@ -48,11 +48,12 @@ enum Found<'a, P: Platform> {
 }
 
 impl<P: Platform> ThiefAtWork<'_, P> {
-    /// It is counted as searching when this begins, and not any more when it ends. False in the child of a fork that a job made.
+    /// Searches and runs what it finds, until there is nothing. The thief is counted as searching when this begins, and not any more when
+    /// it ends. False in the child of a fork that a job made.
     fn work(&self) -> bool {
         while let Some(found) = self.find() {
             self.end_search();
-            // The first fork of the job calls another thief, if none searches.
+            // So the first fork of the job calls another thief, if none searches.
             self.deque.request(Requests::CALL);
             let is_here = match found {
                 Found::Job(stolen) => stolen.run(self.context, self.deque),
@@ -73,7 +74,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
     /// Whether others wait for its worker, its place under a limit, or its end. They come first; the thief must give way to them.
     fn is_in_the_way(&self) -> bool {
         let pool = self.context.pool;
-        // SAFETY: the pwq of the item that this worker runs, which is the thief.
+        // SAFETY: null, or the pwq of the item that this worker runs, which is the thief; it stays until the thief has ended.
         let served = unsafe { PoolWorkqueue::of(self.context.account.get()).as_ref() };
         // Other thieves are no reason: they would do the same.
         (pool.has_work() && !pool.waits_for_optional_only())
@@ -83,8 +84,8 @@ impl<P: Platform> ThiefAtWork<'_, P> {
                 .is_none_or(|pwq| self.queue.held_back_beside(pwq) || !self.queue.leads_to(pwq))
     }
 
-    /// Stops searching. If it was the last thief that searched, it calls another one for what is there; and from now on, owners must call
-    /// one.
+    /// Stops searching. If no other thief searches or is called, it calls one for what is there; if nothing is there, owners must call one
+    /// from now on.
     pub(super) fn end_search(&self) {
         if self.thieves.end_search() {
             self.call_if_left();
@@ -102,8 +103,8 @@ impl<P: Platform> ThiefAtWork<'_, P> {
         }
     }
 
-    /// Gives its number back. If that was the last one, thieves may have given up. Otherwise, own work may have come for the number after
-    /// its last search, while a thread that called a thief still found this one searching.
+    /// Gives its number back. If no number was left until now, thieves may have given up. Otherwise, own work may have come for the number
+    /// after the last search: a thread that wanted to call a thief for it still found this one searching.
     pub(super) fn leave(&self, team: &dyn Team<P>) {
         // LEAVE.
         if team.leave() {
@@ -120,7 +121,8 @@ impl<P: Platform> ThiefAtWork<'_, P> {
             || self.victims().any(Deque::has_jobs) || self.team.is_some_and(Team::has_shared);
         let found = is_left() || {
             self.victims().for_each(|victim| victim.request(Requests::CALL));
-            // Pairs with the light fence between an owner's push and its reads.
+            // Pairs with the light fence between an owner's push and its read of the request; and with the fence of a thread that adds work
+            // to the team, between that and its read of the thieves' word.
             P::heavy_fence() && is_left()
         };
         if found {

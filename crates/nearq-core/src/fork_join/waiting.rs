@@ -16,7 +16,7 @@ use crate::pool::context::{Context, blocking, with_current};
 use crate::queue::team::Closure;
 pub(crate) use crate::queue::team::Wait;
 
-/// How long a worker searches although there seem to be jobs for it, or a thief has not said yet which one it is.
+/// At most how long a worker searches before it sleeps, if there seem to be jobs for it, or if a thief has not said yet which one it is.
 const LONGEST_SEARCH: Duration = Duration::from_micros(200);
 
 /// In the child of a fork, in which nothing can be waited for: there are no other workers.
@@ -27,18 +27,18 @@ pub(super) trait Awaited<P: Platform> {
     /// For the team of its queue.
     const KIND: Wait;
 
-    /// Whether it has come. The thread that makes this true must ring the bell of the worker's deque.
+    /// Whether it has come. The thread that makes this true must ring the bell of the worker's deque afterwards.
     fn is_done(&self) -> bool;
 
-    /// Whether there is something for `help` besides jobs to steal. As for `is_done`.
+    /// Whether there is something for `help` besides jobs to steal. The thread that makes this true must ring too.
     fn has_news(&self) -> bool {
         false
     }
 
-    /// Runs a part of it. False if there was none.
+    /// Runs a part of it. False if there was none. `asked`: as for `steal_from`.
     fn help(&self, context: &Context<'_, P>, asked: &mut Option<Instant>) -> bool;
 
-    /// Calls `each` with the deques that hold parts of it, as long as that returns false. True if it has returned true, or if a deque is not
+    /// Calls `each` with the deques that hold parts of it, until one call returns true. Returns whether one has, or a deque is not
     /// known yet.
     fn any_helped(&self, context: &Context<'_, P>, each: impl Fn(&Deque<P>) -> bool) -> bool;
 }
@@ -102,7 +102,7 @@ fn asks_for_parts<P: Platform>(deque: &Deque<P>, awaited: &impl Awaited<P>) -> b
 fn sleep<P: Platform>(deque: &Deque<P>, wait: Wait, has_come: impl Fn() -> bool) {
     let team = queue_of(deque).team();
     blocking::<P, _>(|| {
-        // The caller's CPU is free.
+        // While the caller sleeps, its CPU is free for a thief.
         call_for_more(deque);
         if let Some(team) = team {
             team.sleeps(wait, true);
@@ -131,8 +131,8 @@ fn call_for_more<P: Platform>(deque: &Deque<P>) {
     });
 }
 
-/// Runs the owner's jobs above that position which have not been stolen, newest first. They are closures of scopes. False in the child of
-/// a fork: the jobs are the parent's.
+/// Pops the owner's jobs down to that position, newest first, and runs those that have not been stolen. They are closures of scopes. In
+/// the child of a fork, where the jobs are the parent's, it runs none and returns false.
 pub(super) fn run_down_to<P: Platform>(deque: &Deque<P>, floor: u32) -> bool {
     while deque.len() > floor {
         run_newest(deque);
@@ -148,7 +148,7 @@ pub(super) fn run_newest<P: Platform>(deque: &Deque<P>) -> bool {
     debug_assert!(on_heap);
     let runs = is_own && with_current::<P, _>(|_| ()).is_some();
     if runs {
-        // SAFETY: popped just now.
+        // SAFETY: popped just now and not run; it is on the heap, so the owner may run it.
         unsafe { Job::execute(job, None) };
     }
     runs
@@ -171,7 +171,7 @@ pub(super) fn run_closure<P: Platform>(deque: &Deque<P>, floor: u32, closure: Cl
 #[cold]
 pub(crate) fn count_panicked<P: Platform>() {
     with_current::<P, _>(|context| {
-        // SAFETY: null, or the pwq that this worker serves.
+        // SAFETY: null, or the pwq that this worker serves, which stays meanwhile.
         if let Some(pwq) = unsafe { PoolWorkqueue::of(context.account.get()).as_ref() } {
             pwq.count_panicked(context.worker.index);
         }

@@ -5,18 +5,18 @@
 //!
 //! | work | taken by |
 //! |---|---|
-//! | own | the member that it is for, or that has left it, between two jobs |
+//! | own | the member that it is for, or that has added it, between two jobs |
 //! | shared | any member, between two jobs, when there are no jobs |
-//! | urgent | the member that it is for, also while that waits |
+//! | urgent | the member that it is for, also while that member waits |
 //!
 //! # No work is forgotten
 //! As for jobs: the team makes shared work visible, then calls a thief. A thief that leaves stops searching, then asks whether there is
 //! shared work.
 //!
-//! If all numbers are held when a thief is called, the thief ends at once, whatever work there is, and calls no other one: that one would
-//! end at once too, and so on. Instead, the next member that leaves looks for work. The thief stops searching (STOP), then asks whether
-//! there is a number now (ROOM). The member gives its number back (LEAVE), then looks for work and, if it finds some, reads whether a thief
-//! searches (LOOK). A fence stands in between on both sides, so either ROOM finds the number, or LOOK finds no thief.
+//! If all numbers are held when a thief begins, it ends at once, whatever work there is, and calls no other one: that one would end at once
+//! too, and so on. Instead, the next member that leaves looks for work. The thief stops searching (STOP), then asks whether there is a
+//! number now (ROOM). The member gives its number back (LEAVE), then looks for work and, if it finds some, reads whether a thief searches
+//! (LOOK). A fence stands between the two steps on both sides, so either ROOM finds the number, or LOOK finds that no thief searches.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ use crate::base::bell::Bell;
 use crate::pool::Pool;
 use crate::queue::thieves::Thieves;
 
-/// Something to run. It may panic; the panic is counted, and goes no further.
+/// Something to run. If it panics, the panic is counted, and goes no further.
 pub type Closure = Box<dyn FnOnce() + Send>;
 
-/// For what a member waits.
+/// What a member waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// A part of its own queue's work, which other members run.
@@ -65,10 +65,10 @@ impl<P: Platform> TeamBell<P> {
     }
 }
 
-/// See the head of the file. All functions are called by the members themselves, except [`is_short`](Self::is_short),
-/// [`has_room`](Self::has_room), [`inject`](Self::inject), [`has_shared`](Self::has_shared) and [`after_fork_in_child`](Self::after_fork_in_child). None may unwind.
+/// See the head of the file. A thief calls [`enter`](Self::enter). The members themselves call [`leave`](Self::leave), the functions that
+/// take work, [`has_urgent`](Self::has_urgent) and [`sleeps`](Self::sleeps). Any thread may call the others. None may unwind.
 pub trait Team<P: Platform = Linux>: Send + Sync {
-    /// At most how many members there are at once.
+    /// How many members there may be at once.
     fn size(&self) -> usize;
 
     /// Whether there are fewer members than there should be, if there is work. Then a worker is added for a thief that waits for one.
@@ -86,7 +86,7 @@ pub trait Team<P: Platform = Linux>: Send + Sync {
     /// Takes own work of the caller.
     fn take_own(&self) -> Option<Closure>;
 
-    /// Takes shared work.
+    /// Takes shared work, for the caller.
     fn take_shared(&self) -> Option<Closure>;
 
     /// Whether a thief that came now would become a member, and find own or shared work.
@@ -98,7 +98,7 @@ pub trait Team<P: Platform = Linux>: Send + Sync {
     /// Whether there is urgent work of the caller, which waits.
     fn has_urgent(&self, wait: Wait) -> bool;
 
-    /// The caller is about to sleep while it waits, or has been woken. From the former to the latter, its bell is rung if urgent work comes.
+    /// The caller is about to sleep while it waits (`begins`), or has been woken. Between the two, its bell is rung if urgent work comes.
     fn sleeps(&self, wait: Wait, begins: bool);
 
     /// Adds shared work: a closure that was given to the queue by a thread that is no member. The caller calls a thief.
@@ -119,7 +119,7 @@ impl<P: Platform> Queue<P> {
         self.team.get().map(|team| &**team)
     }
 
-    /// Calls a thief that runs that function, from any thread; after work has become visible, with a fence in between.
+    /// Calls a thief that runs that function, from any thread. The caller has made work visible, and then called a `SeqCst` fence.
     pub(crate) fn call_thief(&self, run: fn(&Queue<P>, &Thieves<P>)) {
         let pool: &Pool<P> = self.pool_here();
         self.thieves(pool, run).call(self);

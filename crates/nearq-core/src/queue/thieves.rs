@@ -6,12 +6,15 @@
 //!
 //! # The word
 //! `searching:16 | called:16`. A thief is *called* while it is queued and has not started, and *searching* while it runs and has no job.
-//! Of the pools that help each other, at most one is called at a time, and none while one searches: thieves come one after the other, as
-//! long as each finds something (as workers do, `pool/idle`).
+//! For all pools that help each other together, at most one thief is called at a time, and none while one searches: thieves come one after
+//! the other, as long as each finds something (as workers do, `pool/idle`).
 //!
 //! # No job is forgotten
-//! A thread that offers a job writes it, then reads the word (`call`). A thief that leaves changes the word, then reads the deques. Between
-//! the two accesses the first has a light fence, and the second a heavy one. So the accesses of the word themselves are relaxed.
+//! An owner that offers a job writes it, then reads the requests of its deque; if it is asked to call a thief, it reads the word (`call`).
+//! A thief that stops searching changes the word, then asks the owners to call, then reads the deques. The owner has a light fence after
+//! the first step, and the thief a heavy one before the last. So either the thief sees the job, or the owner sees the request and, as
+//! requests are released and acquired, the word. A thread that adds work to a team has a `SeqCst` fence between that and its read of the
+//! word. So the accesses of the word themselves are relaxed.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -30,16 +33,17 @@ use crate::pool::Pool;
 const ONE_CALLED: u32 = 1;
 const ONE_SEARCHING: u32 = 1 << 16;
 
-/// More thieves than that do not help on any machine.
+/// The most thieves of a queue without a team. More than that do not help on any machine.
 const MOST: usize = 1024;
-/// A lower number would be too few if jobs sleep.
+/// The fewest thieves of such a queue. On a machine of few CPUs, many thieves may sleep in their jobs at once.
 const FEWEST: usize = if cfg!(test) { 4 } else { 256 };
-/// How many thieves may have left a team and not ended.
+/// How many thieves may have left a team and not ended. That takes a thief a moment only, but many threads may be preempted just then.
 const AFTER_LEAVING: usize = 64;
 
 /// See the head of the file.
 ///
-/// Pools that do not help each other have separate thieves: a thief of one pool cannot steal a job in another.
+/// A queue has one such record for all pools that help each other, or one for each of its pools: if pools do not help, a thief of one pool
+/// cannot steal a job in another.
 pub(crate) struct Thieves<P: Platform> {
     /// The pool that they are for; null if pools help each other.
     pool: *const Pool<P>,
@@ -58,7 +62,7 @@ pub(crate) struct Thieves<P: Platform> {
 struct Thief<P: Platform> {
     item: Item<P>,
     number: usize,
-    /// The group of thieves to which it belongs.
+    /// The record to which it belongs.
     thieves: P::AtomicPtr<Thieves<P>>,
 }
 
@@ -76,7 +80,7 @@ impl<P: Platform> Thief<P> {
         // SAFETY: the table belongs to thieves only, whose first field is the item; the queue, which has them, waits for its items.
         let this = unsafe { item.cast::<Thief<P>>().as_ref() };
         let panicked = crate::pool::context::with_current::<P, _>(|context| {
-            // SAFETY: the pwq of the item that this worker runs.
+            // SAFETY: null, or the pwq of the item that this worker runs, which stays until the item has ended.
             let pwq = unsafe { PoolWorkqueue::of(context.account.get()).as_ref() };
             let Some(pwq) = pwq else { return Some(false) };
             pwq.count_thief(context.worker.index);
@@ -101,7 +105,7 @@ impl<P: Platform> Thief<P> {
     }
 
     unsafe fn is_optional(item: NonNull<Item<P>>) -> bool {
-        // SAFETY: as in `execute`.
+        // SAFETY: the table belongs to thieves only, whose first field is the item; the queue, which has them, waits for its items.
         let this = unsafe { item.cast::<Thief<P>>().as_ref() };
         // SAFETY: set when they were made; they live as long as the queue.
         let thieves = unsafe { &*this.thieves.load(Ordering::Relaxed) };
@@ -151,10 +155,11 @@ impl<P: Platform> Thieves<P> {
             return;
         }
         let called = self.take_free().is_some_and(|thief| {
-            // SAFETY: the queue has a handle. The pointer to the whole thief: `execute` reads what lies behind the item.
+            // SAFETY: the queue owns its thieves, and has a handle of each item. The pointer is one to the whole thief, because `execute`
+            // reads what lies behind the item.
             let item = unsafe { ItemRef::new(NonNull::from(thief).cast()) };
-            // The worker runs an item of the queue, so this is refused only if a fork has interrupted it; or the queue has a team, whose
-            // queue is not drained while there is work for it.
+            // If the caller runs an item of the queue, this is refused only if a fork has interrupted the caller. Otherwise the queue has a
+            // team, and is not drained while there is work for the team.
             let called = queue.queue(item) || thief.item.is_pending();
             if !called {
                 self.put_back(thief);
@@ -185,6 +190,7 @@ impl<P: Platform> Thieves<P> {
     }
 
     fn put_back(&self, thief: &Thief<P>) {
+        // Release: pairs with the acquire in `take_free`.
         self.free[thief.number / 64].fetch_or(1 << (thief.number % 64), Ordering::AcqRel);
     }
 
@@ -218,7 +224,7 @@ impl<P: Platform> Thieves<P> {
 }
 
 impl<P: Platform> Queue<P> {
-    /// The queue's thieves, if one of its items has forked.
+    /// The records of the queue's thieves; there are some if one of its items has forked, or if it has a team.
     fn all_thieves(&self) -> impl Iterator<Item = &Thieves<P>> {
         // Acquire: pairs with the exchange in `thieves`.
         let mut next = self.thieves.load(Ordering::Acquire).cast_const();
@@ -234,6 +240,7 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn thieves(&self, pool: &Pool<P>, run: fn(&Queue<P>, &Thieves<P>)) -> &Thieves<P> {
         let pool = if pool.key.helping { core::ptr::null() } else { core::ptr::from_ref(pool) };
         loop {
+            // Acquire: pairs with the release of the exchange below.
             let first = self.thieves.load(Ordering::Acquire);
             if let Some(found) = self.all_thieves().find(|thieves| thieves.pool == pool) {
                 return found;
@@ -254,7 +261,7 @@ impl<P: Platform> Queue<P> {
                 self.team.get().cloned(),
                 run,
             )));
-            // SAFETY: they live as long as the queue, or until no other thread has seen them.
+            // SAFETY: made just now. They live as long as the queue, or until the end of this loop's body if another thread comes first.
             let thieves = unsafe { &*made };
             thieves.items.iter().for_each(|thief| thief.thieves.store(made, Ordering::Relaxed));
             if self
@@ -269,12 +276,13 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// The pool in which an item runs that the caller queues.
+    /// The pool to which an item goes if the caller queues it now.
     pub(super) fn pool_here(&self) -> &Pool<P> {
         &self.pwq_for(P::current_cpu()).pool
     }
 
-    /// A thief was queued for the caller's pod. The push may have woken no worker because one runs short items; this does.
+    /// A thief was queued for the caller's pod. The push may have woken no worker, because one there runs short items and takes the thief
+    /// next. This calls an idle one too.
     fn wake_for_thief(&self) {
         let pool = self.pool_here();
         if pool.has_short_runner() {
@@ -282,7 +290,7 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// Whether items other than a thief are held back by the limit under which those of the pwq count.
+    /// Whether the limit under which the items of the pwq count holds back others than called thieves.
     pub(crate) fn held_back_beside(&self, pwq: &PoolWorkqueue<P>) -> bool {
         let called = self.all_thieves().filter(|thieves| thieves.is_called()).count();
         pwq.node_active().counts().1 > called as u64
@@ -294,6 +302,7 @@ impl<P: Platform> Queue<P> {
     }
 
     pub(super) fn free_thieves(&self) {
+        // Acquire: as in `all_thieves`.
         let mut next = self.thieves.load(Ordering::Acquire);
         while !next.is_null() {
             // SAFETY: made as a box by `thieves`, and the queue, which is being dropped, has no items.

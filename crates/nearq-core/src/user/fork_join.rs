@@ -56,13 +56,13 @@ impl<P: Platform> Workqueue<P> {
     /// [thieves](crate::inspect::PoolStatistics::thieves). On ordered queues, per-CPU queues, and queues with a `max_active` of 1, both
     /// closures run one after the other.
     ///
-    /// A closure may block; another worker runs in its place, as for any item. While a caller waits for `b`, it runs only closures that `b`
-    /// has forked, so no unrelated closure can want a lock that it holds.
+    /// A closure may block; another worker runs in its place, as for any item. While a caller waits for `b`, it runs only closures that `a`
+    /// or `b` has forked, or spawned in a scope around this call. So no unrelated closure can want a lock that the caller holds.
     ///
     /// **Limits.** The worker that runs `b` takes a place under `max_active`, and the caller keeps its own while it waits. So a closure that
     /// waits for another item of the queue needs a limit that has room for that item, the caller and the worker; otherwise it can wait for
-    /// ever. Likewise for a [limit on threads](crate::RuntimeBuilder::thread_limit). A stolen closure may be half of a computation: other
-    /// items that need its place or its worker wait until it ends.
+    /// ever. The same holds for a [limit on threads](crate::RuntimeBuilder::thread_limit). A stolen closure may be half of a computation:
+    /// other items that need its place or its worker wait until it ends.
     ///
     /// What `b` did is visible to the caller. What the caller did before is visible to both closures.
     ///
@@ -78,9 +78,9 @@ impl<P: Platform> Workqueue<P> {
     /// ```
     ///
     /// # Panics
-    /// With the panic of `a`, or else of `b`, after both have ended. If the queue refuses the closures, because it is being
-    /// [drained](Self::drain) or the runtime was shut down: with the text of that [`Error`](crate::Error). If a closure forks the process,
-    /// and in the child a thread of the parent has the other closure.
+    /// With the panic of `a`, or else of `b`, after both have ended. With the text of the [`Error`](crate::Error) if the queue refuses the
+    /// closures, because it is being [drained](Self::drain) or the runtime was shut down. In the child of a fork that one closure makes, if
+    /// a thread of the parent runs the other one.
     #[inline(always)]
     pub fn join<A, B, RA, RB>(&self, a: A, b: B) -> (RA, RB)
     where
@@ -98,8 +98,8 @@ impl<P: Platform> Workqueue<P> {
 
     /// Calls `f` once with each index of the range, possibly several at the same time, and waits until all calls have returned.
     ///
-    /// The range is halved by [`join`](Self::join) down to single indexes, so calls may take very different times. A fork costs a few
-    /// nanoseconds. If a call does not take much longer than that, let each call handle several elements:
+    /// The range is halved by [`join`](Self::join) down to single indexes, so it does no harm if calls take very different times. A fork
+    /// costs a few nanoseconds. If a call does not take much longer than that, let each call handle several elements:
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -119,8 +119,8 @@ impl<P: Platform> Workqueue<P> {
     /// What the calls did is visible to the caller.
     ///
     /// # Panics
-    /// With the panic of the lowest index whose call panicked, after all calls have ended; and as [`join`](Self::join), if the queue refuses
-    /// them.
+    /// With the panic of the lowest index whose call panicked, after all calls have ended. If the queue refuses the calls, or if one of
+    /// them forks the process: as [`join`](Self::join).
     pub fn for_each(&self, range: Range<usize>, f: impl Fn(usize) + Sync) {
         fn halves<P: Platform>(
             queue: &Workqueue<P>,
@@ -144,7 +144,7 @@ impl<P: Platform> Workqueue<P> {
     /// Runs `f` in a worker of this queue, waits for it, and returns its result. Inside one of the queue's own items, `f` is called
     /// directly.
     ///
-    /// In `f`, [`join`] forks on this queue. If the caller is a worker, another worker runs in its place meanwhile.
+    /// In `f`, [`join`] forks on this queue. If the caller is a worker, another one runs in its place while it waits.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -158,7 +158,7 @@ impl<P: Platform> Workqueue<P> {
     /// ```
     ///
     /// # Panics
-    /// With the panic of `f`. If the queue refuses `f`, as for [`join`](Self::join).
+    /// With the panic of `f`. If the queue refuses `f`: as [`join`](Self::join).
     pub fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
         if self.is_served_here() {
             return f();

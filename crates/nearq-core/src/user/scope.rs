@@ -5,26 +5,27 @@
 //! What a closure did is visible to the scope's end: its decrement releases, the scope's last read acquires.
 //!
 //! # A scope within an item of the same queue
-//! The item has a place under the queue's limit and keeps it while it waits. If all places are taken by items that wait like that, none of
-//! their closures could ever start. So such a scope runs its closures itself, in its item's place: each that no worker has started yet. It
-//! sleeps only when all that are left have been started. Its closures are jobs in the worker's deque (`fork_join`), if a worker of the queue
-//! spawns them.
+//! The item has a place under the queue's limit and keeps it while it waits. If all places were taken by items that wait like that, none of
+//! their closures could ever start. So such a scope itself runs each closure that no worker has started yet, in its item's place. It sleeps
+//! only when all closures that are left have been started. Closures that a worker of the queue spawns are jobs in that worker's deque
+//! (`fork_join`).
 //!
 //! # The list of tickets
 //! Closures that another thread spawns, and all closures on queues that do not fork (per-CPU queues, and queues that run one item at a
 //! time), are queued as items. A scope within an item keeps a list of them, so that it can run them itself.
-//! * Each closure has a ticket, which is on the scope's list and with the queue. The side that takes the ticket's closure (one exchange)
-//!   runs it; the other one finds nothing to do.
+//! * Each closure has a ticket, which is both on the scope's list and in an item of the queue. The side that takes the ticket's closure
+//!   (one exchange) runs it; the other one finds nothing to do.
 //! * A closure of the scope may spawn another one while the scope sleeps: it puts the ticket onto the list, then notifies.
-//! * If the queue already holds back many items, the ticket goes onto the list only: what an item that never ends leaves behind of its
-//!   scopes would grow without end.
-//! * The list and the wait queue are in memory of their own, which every ticket keeps alive: it may come to a worker long after the scope
-//!   has ended. The closure itself, with what it borrows, is gone by then.
+//! * If the queue already holds back many items, the ticket goes onto the list only. Otherwise an item that never ends, and makes one scope
+//!   after the other, would fill the queue with used tickets.
+//! * A ticket may come to a worker long after the scope has ended, so it has memory of its own. Its closure, with what that borrows, is
+//!   gone by then. The list and the wait queue have memory of their own too: the thread that runs the last closure notifies when the scope
+//!   may be gone.
 //!
 //! # In the child of a fork
 //! If the fork came from inside the scope, the closures spawned before are the parent's: the child's scope counts, runs and waits for its
 //! own only. The closure that forked does not touch the scope when it ends there: it is not counted, and the thread whose stack the scope
-//! is on may not have been copied.
+//! is on may not exist in the child.
 
 mod handle;
 
@@ -107,7 +108,7 @@ enum Waiter<P: Platform> {
     Worker(*const Bell<P>),
     /// It is a worker of another queue, and perhaps of another runtime.
     Elsewhere(Arc<Bell<P>>),
-    /// Within an item of the same queue, which does not fork: it waits for its tickets.
+    /// Within an item of the same queue, if that queue does not fork: it waits for its tickets.
     InTurn,
 }
 
@@ -122,7 +123,7 @@ impl<P: Platform> Clone for Waiter<P> {
     }
 }
 
-// SAFETY: the raw pointer leads to a bell, which is `Sync`, and is used only while it is there.
+// SAFETY: the raw pointer is followed only where the bell that it leads to is known to be there, and a bell is `Sync`.
 unsafe impl<P: Platform> Send for Waiter<P> {}
 // SAFETY: as above.
 unsafe impl<P: Platform> Sync for Waiter<P> {}
@@ -138,7 +139,7 @@ struct Within<P: Platform> {
 struct Ticket<P: Platform> {
     /// Null once it has been taken.
     closure: P::AtomicPtr<Closure>,
-    /// The next one of the list; belongs to the thread that puts it there, and afterwards to the scope.
+    /// The next ticket of the list. Written by the thread that puts this one onto the list, and afterwards read by the scope.
     next: P::AtomicPtr<Ticket<P>>,
 }
 
@@ -273,7 +274,7 @@ impl<P: Platform> Back<P> {
             if matches!(waiter, Waiter::InTurn) { scope.tickets.get().cloned() } else { None };
         let count = &raw const scope.count;
         // SAFETY: the scope lives until this step has made the count zero. Release: what the closure did. SeqCst: for the wait queue.
-        // The address is used after, but not read.
+        // Afterwards the address is used, and what it leads to is not read.
         let before = unsafe { &*count }.fetch_sub(1, Ordering::SeqCst);
         if before & COUNT == 1 {
             match waiter {
@@ -282,7 +283,8 @@ impl<P: Platform> Back<P> {
                         tickets.waiters.notify();
                     }
                 }
-                // SAFETY: the caller is a worker of the same runtime, which waits for its workers; or the thread whose bell it is.
+                // SAFETY: the bell lives as long as the runtime. The caller is a worker of that runtime, which waits for its workers; or it
+                // is the thread that the bell belongs to.
                 Waiter::Worker(bell) if before & IN_CHILD == 0 => unsafe { &*bell }.ring(),
                 Waiter::Elsewhere(bell) if before & IN_CHILD == 0 => bell.ring(),
                 _ => {
@@ -336,8 +338,8 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
                 // Neither run nor dropped: a closure of the parent's may be half moved.
                 core::mem::forget(tickets.take_all());
             }
-            // SAFETY: the closures of this scope that could use it are the parent's, and this thread is in none of its
-            // functions.
+            // SAFETY: the closures of this scope that could use the lock are the parent's, so no other thread of this process uses it; and
+            // this thread is in none of the lock's functions.
             unsafe { self.panic.renew(None) };
         }
     }
@@ -446,7 +448,7 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
         }
         self.tickets.get_or_make(Within::new).offer(ticket);
         if let Waiter::Worker(bell) = &self.waiter {
-            // SAFETY: the scope has not ended, so its worker is there.
+            // SAFETY: the scope has not ended, so its worker is there, and with it the worker's bell.
             unsafe { &**bell }.ring();
         }
     }
