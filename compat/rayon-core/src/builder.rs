@@ -121,9 +121,9 @@ where
 
 /// Settings of a pool that is about to be built.
 ///
-/// A pool whose builder sets nothing of its threads uses those of the process-wide runtime: they come when there is work, and are replaced
-/// while they block. A name, a stack size, a start or exit handler, or [`spawn_handler`](Self::spawn_handler) give the pool threads of its
-/// own, as many as its size.
+/// A pool whose builder says nothing about its threads uses those of the process-wide runtime: they come when there is work, and are
+/// replaced while they block. If the builder sets a name, a stack size, a start or exit handler, or
+/// [`spawn_handler`](Self::spawn_handler), the pool has threads of its own, as many as its size.
 ///
 /// ```
 /// let pool = rayon_core::ThreadPoolBuilder::new().num_threads(3).build()?;
@@ -161,7 +161,7 @@ impl Default for ThreadPoolBuilder {
 }
 
 impl ThreadPoolBuilder {
-    /// Settings of which none is set.
+    /// No settings: the defaults.
     pub fn new() -> Self {
         Self::default()
     }
@@ -198,7 +198,7 @@ impl<S: ThreadSpawn> ThreadPoolBuilder<S> {
     /// Builds a pool.
     ///
     /// # Errors
-    /// A thread was refused; or the current thread was to be used, and is in a pool.
+    /// A thread was refused; the runtime could not be made; or the current thread was to be used, and is in a pool.
     pub fn build(self) -> Result<ThreadPool, ThreadPoolBuildError> {
         ThreadPool::build(self)
     }
@@ -272,23 +272,23 @@ impl<S> ThreadPoolBuilder<S> {
     /// [`current_num_threads`](crate::current_num_threads) returns. At most [`max_num_threads`](crate::max_num_threads); a larger number
     /// counts as that.
     ///
-    /// If not set, or 0: `RAYON_NUM_THREADS`, or else twice the number of CPUs. No more closures run at once than there are CPUs; the other
-    /// half is for closures that wait or block.
+    /// If not set, or 0: `RAYON_NUM_THREADS`, or else twice the number of CPUs. In the latter case, no more closures run at once than there
+    /// are CPUs; the other half is for closures that wait or block.
     pub fn num_threads(mut self, num_threads: usize) -> Self {
         self.num_threads = num_threads;
         self
     }
 
     /// Makes the current thread a member of the pool, with the number 0, for as long as the thread exists. It runs closures of the pool only
-    /// in [`yield_now`](crate::yield_now) and [`yield_local`](crate::yield_local), and what [`install`](ThreadPool::install) runs directly.
-    /// While it waits for the pool, another thread may use its number.
+    /// in [`yield_now`](crate::yield_now) and [`yield_local`](crate::yield_local); [`install`](ThreadPool::install) calls its closure
+    /// directly there. While the thread waits for the pool, another one may use its number.
     pub fn use_current_thread(mut self) -> Self {
         self.use_current_thread = true;
         self
     }
 
-    /// Sets what is done with a panic of a closure of [`spawn`](crate::spawn) or [`spawn_broadcast`](crate::spawn_broadcast), or of another
-    /// handler. If not set, such a panic ends the process. A panic of the handler ends the process.
+    /// Sets what is done with a panic of a closure of [`spawn`](crate::spawn) or [`spawn_broadcast`](crate::spawn_broadcast), or of a
+    /// start or exit handler. If not set, such a panic ends the process. A panic of this handler always does.
     pub fn panic_handler<H>(mut self, panic_handler: H) -> Self
     where
         H: Fn(Box<dyn Any + Send>) + Send + Sync + 'static,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::members::Member;
 use crate::registry::Registry;
 
-/// Says whether a closure runs where it was given.
+/// Says whether a closure of [`join_context`] runs in the thread that called that.
 #[derive(Debug)]
 pub struct FnContext {
     migrated: bool,
@@ -18,7 +18,7 @@ impl FnContext {
         FnContext { migrated, _marker: PhantomData }
     }
 
-    /// Whether another thread runs the closure than the one that called [`join_context`].
+    /// Whether the closure runs in another thread than the one that called [`join_context`].
     #[inline]
     pub fn migrated(&self) -> bool {
         self.migrated
@@ -27,8 +27,8 @@ impl FnContext {
 
 /// Runs two closures, possibly at the same time, and returns both results.
 ///
-/// In a pool, the caller runs the first one. Meanwhile another worker may run the second; if none has begun it when the first has returned,
-/// the caller runs it too. Outside of pools, both run in the global one.
+/// In a pool, the caller runs the first one. Meanwhile another member may run the second; if none has begun it when the first has returned,
+/// the caller runs it too. Outside of pools, both run in the global pool.
 ///
 /// ```
 /// fn sum(numbers: &[u64]) -> u64 {
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// As [`join`], with closures that are told whether another thread runs them than the caller.
+/// As [`join`], with closures that are told whether they run in another thread than the caller.
 ///
 /// # Panics
 /// As [`join`].

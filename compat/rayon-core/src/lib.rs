@@ -7,27 +7,29 @@
 //!
 //! Each pool is a work queue. So idle workers help the nearest ones first; a worker that blocks is replaced; the child of a fork has a pool
 //! that works; and `nearq top`, `get`, `set` and `tune` show and change the pools of a running program. The queue of the global pool is
-//! named `rayon`; those of other pools are named after their threads, or `rayon-0`, `rayon-1` and so on.
+//! named `rayon`; those of other pools are named after their threads, or `rayon-0`, `rayon-1` and so on. A function that needs the global
+//! pool panics if that cannot be made.
 //!
 //! # Numbers of threads
-//! [`current_thread_index`] is below [`current_num_threads`], and is never held by two closures at once, except that a closure which waits
-//! in the pool may lend its number to those that it waits for on the same stack, as in rayon. The number belongs to the closure that a
-//! worker runs, and to all that runs inside it on that stack. It stays the closure's while that blocks; the worker that replaces a blocked
-//! one has another number. When all numbers are held, nothing more is started until one is given back.
+//! A worker that runs closures of a pool is a *member* of it, and holds a number, which is what [`current_thread_index`] returns. The
+//! number is below [`current_num_threads`], and no other member holds it at the same time. A member keeps it while it blocks or waits;
+//! closures that it runs meanwhile, on the same stack, have the same number, as in rayon. The worker that replaces a blocked one has
+//! another number. When all numbers are held, no other worker begins closures of the pool until one is given back.
 //!
 //! # Differences
-//! * Without [`num_threads`](ThreadPoolBuilder::num_threads), a pool has two numbers for each CPU. As many closures run at once as there
-//!   are CPUs; the others wait or block.
-//! * A member of a pool that waits in [`join`] or [`scope`] runs parts of what it waits for, and nothing else. In rayon it runs anything.
-//!   So closures that [`spawn`] was given are not run meanwhile by that thread, and cannot want a lock which it holds.
+//! * If neither [`num_threads`](ThreadPoolBuilder::num_threads) nor the environment sets its size, a pool has two numbers for each CPU. As
+//!   many closures run at once as there are CPUs; the others wait or block.
+//! * A member that waits in [`join`] or [`scope`] runs parts of what it waits for: what those closures have forked, or have spawned in
+//!   scopes. It also runs its call of a [`broadcast`]. In rayon it runs anything. So closures that [`spawn`] was given are not run
+//!   meanwhile by that thread, and cannot want a lock which it holds.
 //! * The threads of a pool come and go, unless its builder sets a name, a stack size, a handler, or how they are started. What a closure
 //!   leaves in thread-local storage may be found by another closure later or not; [`broadcast`] visits each number once, and not each
-//!   thread. The number that a start or an exit handler is given is the thread's; [`current_thread_index`] need not return the same one.
+//!   thread. Threads that the builder has set something of have numbers of their own, which their start and exit handlers are given;
+//!   [`current_thread_index`] need not return the same one.
 //! * [`use_current_thread`](ThreadPoolBuilder::use_current_thread): the current thread runs closures of the pool only in [`yield_now`] and
-//!   [`yield_local`]. While it waits, another thread may run closures with its number.
-//! * After a fork, closures that were spawned before belong to the parent. The child of a process whose pool has threads of its own starts
-//!   others with the same names, stack size and handlers, without the builder's
-//!   [`spawn_handler`](ThreadPoolBuilder::spawn_handler).
+//!   [`yield_local`]. While it waits for the pool, another thread may run closures with its number.
+//! * After a fork, closures that were spawned before belong to the parent. If a pool has threads of its own, the child starts others for
+//!   it, with the same names, stack size and handlers, but without the builder's [`spawn_handler`](ThreadPoolBuilder::spawn_handler).
 //!
 //! # Settings
 //! `NEARQ_RAYON_SCOPE`, `NEARQ_RAYON_STRICT` and `NEARQ_RAYON_NICE` set the affinity scope of all pools (`cpu`, `smt`, `cache`,

@@ -1,23 +1,28 @@
-//! The numbered workers of a pool, and the closures that wait for one of them.
+//! The numbered workers of a pool, and the closures that they are to run.
 //!
 //! A pool is a work queue with a team ([`nearq::team`]). The workers that run its closures are members of the team. Each holds a number
-//! below the pool's size; a number is never held by two members at once. A member keeps its number while it waits or blocks. So a blocked
-//! worker can be replaced as long as there is a number left.
+//! below the pool's size, the index of rayon's interface; a number is never held by two members at once. A member keeps its number while it
+//! waits or blocks. So a blocked worker can be replaced as long as there is a number left.
 //!
 //! | closures | where they wait | who runs them |
 //! |---|---|---|
 //! | halves of `join`, closures of scopes | in the deque of the worker that offers them (nearq's) | that worker, or one that steals them |
 //! | `spawn` in a member | the member's own list | the member, newest first; or any other one, oldest first |
-//! | `spawn`, `install` and the like elsewhere | the list of injected closures | any member |
+//! | `spawn`, `install` and the like outside of the pool | the list of injected closures | any member |
 //! | `broadcast` | the mailbox of each number | the member that holds the number, also while it waits |
 //!
-//! A member that waits for another part of its own computation runs nothing else but its mailbox: an unrelated closure might want a lock
-//! that it holds. A member that waits for another pool runs anything of its own pool, if no number is left for another worker: that pool
-//! may be waiting for this one.
+//! A member that waits for a part of its own computation runs other parts of that and the closures of its mailbox, and nothing else: an
+//! unrelated closure might want a lock that it holds. A member that waits for another pool runs anything of its own pool, if no number is
+//! left for another worker: the other pool may be waiting for this one.
 //!
 //! # Who may touch what
 //! All lists have locks, and no foreign code runs under them. Each has a count that is changed under the lock (`SeqCst`) and read without
-//! it. In the child of a fork all of it is replaced at once (`after_fork_in_child`): a lock may be held by a thread that is not there.
+//! it; an entry of `fifo` is counted by the entry of `own` that stands for it. In the child of a fork all of it is replaced at once
+//! (`after_fork_in_child`): a lock may be held by a thread that is not there.
+//!
+//! # How a member that waits for another pool is woken
+//! A thread that adds a closure changes `shared`, then reads `elsewhere` (`wake_waiting`). The member says in `elsewhere` that it sleeps
+//! (`sleeps`), then reads `shared` (`has_urgent`). All of these are `SeqCst`, so one of the two sees the other.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -32,9 +37,9 @@ use crate::registry::Registry;
 /// See the head of the file.
 pub(crate) struct Members {
     size: usize,
-    /// As many members should run at once, if there is work.
+    /// How many members should run at once, if there is work.
     parallelism: usize,
-    /// For members that spawn.
+    /// The pool, for functions that are called in a member.
     pub(crate) registry: Weak<Registry>,
     state: AtomicPtr<State>,
 }
@@ -43,7 +48,7 @@ pub(crate) struct Members {
 struct State {
     slots: Box<[Slot]>,
     numbers: Mutex<Numbers>,
-    /// How many numbers workers hold.
+    /// How many numbers are held by workers.
     held: AtomicUsize,
     /// Notified when a number that a thread wants has been given back.
     returned: Condvar,
@@ -75,7 +80,7 @@ struct Slot {
 /// An entry of a member's own list.
 enum Own {
     Closure(Closure),
-    /// The oldest closure of the member's `spawn_fifo`.
+    /// Stands for the oldest entry of `fifo` when it is taken.
     Fifo,
 }
 
@@ -115,7 +120,7 @@ impl Member {
     #[inline]
     pub(crate) fn current() -> Option<Member> {
         let current = CURRENT.get()?;
-        // In the child of a fork, the thread that forked is no worker.
+        // In the child of a fork, the thread that forked is no worker any more; if it is attached, it still is.
         (current.is_attached || current.epoch == Linux::fork_epoch()).then_some(Member { current })
     }
 
@@ -128,8 +133,8 @@ impl Member {
     }
 
     fn members(&self) -> &Members {
-        // SAFETY: a worker's team exists as long as the worker runs an item of the queue; an attached thread's team is never freed
-        // (`attach`).
+        // SAFETY: a worker is a member only while it runs an item of the queue, and the queue keeps its team until its items have ended. An
+        // attached thread has a reference to its team that is never given back (`attach`).
         unsafe { &*self.current.members }
     }
 
@@ -143,7 +148,7 @@ impl Member {
         self.members().registry.upgrade()
     }
 
-    /// Where its pool is, as long as that exists.
+    /// The address of its pool. There is a pool only as long as that exists otherwise.
     pub(crate) fn registry_address(&self) -> *const Registry {
         self.members().registry.as_ptr()
     }
@@ -198,7 +203,7 @@ impl Members {
     }
 
     fn state(&self) -> &State {
-        // SAFETY: made as a box; replaced only in the child of a fork, where the former one is not freed.
+        // SAFETY: made as a box, and freed when `self` is dropped. It is replaced only in the child of a fork, where the former one stays.
         unsafe { &*self.state.load(Ordering::Acquire) }
     }
 
@@ -262,7 +267,7 @@ impl Members {
         })
     }
 
-    /// Puts a closure into the mailbox of a number. The caller calls a worker.
+    /// Puts a closure into the mailbox of a number. The caller then calls a thief, for the case that no member holds the number.
     pub(crate) fn post(&self, number: usize, closure: Closure) {
         let state = self.state();
         let slot = &state.slots[number];
@@ -288,7 +293,8 @@ impl Members {
         CURRENT.set(Some(Current { members, number: 0, epoch, is_attached: true }));
     }
 
-    /// Lets workers use the number of the attached thread, which is the caller, while that waits in `f`.
+    /// Lets workers use the number of the attached thread, which is the caller, while it waits in `f`. Afterwards waits until a worker that
+    /// has the number gives it back.
     pub(crate) fn lend_attached<R>(&self, f: impl FnOnce() -> R) -> R {
         let mut numbers = lock(&self.state().numbers);
         numbers.free.push(0);
@@ -311,7 +317,7 @@ impl Members {
 }
 
 impl Numbers {
-    /// Whether there is one for a thief.
+    /// Whether one is left for a thief.
     fn has_room(&self) -> bool {
         self.free.iter().any(|number| Some(*number) != self.wanted)
     }
@@ -350,7 +356,7 @@ impl Drop for Members {
     }
 }
 
-/// The member that a thief is, whose functions the queue calls in its thread.
+/// The member that the current thread is, for functions that only members call.
 fn caller() -> Current {
     CURRENT.get().expect("a member of the team calls this")
 }
@@ -473,7 +479,7 @@ impl Team for Members {
 }
 
 impl Members {
-    /// If no number is left for another worker, a member that waits for another pool must run what is there.
+    /// If no number is left for another worker, wakes the members that wait for other pools: one of them must run what is there.
     pub(crate) fn wake_waiting(&self) {
         let state = self.state();
         if state.elsewhere.load(Ordering::SeqCst) == 0 || !self.is_full() {

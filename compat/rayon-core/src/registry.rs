@@ -15,10 +15,10 @@ use crate::members::{Member, Members};
 use crate::settings;
 use crate::threads::Feed;
 
-/// See the head of the file. It exists until no handle of the pool and no closure that was given to it is left.
+/// See the head of the file. It exists as long as there is a handle of the pool, or a closure that was given to the pool and has not ended.
 pub(crate) struct Registry {
     id: usize,
-    /// Before the runtime that it is on.
+    /// Declared before the runtime that it is on, so that it is dropped first.
     queue: Workqueue,
     members: Arc<Members>,
     panic_handler: Option<Arc<PanicHandler>>,
@@ -61,7 +61,8 @@ impl Registry {
             Some((runtime, _)) => runtime.workqueue_builder(name),
             None => Workqueue::builder(name),
         };
-        // More than the members, so that none of them is held back where the limit is divided among nodes.
+        // More than the members, for thieves that find no number. Where the limit is divided among nodes, the part of a node may be less
+        // than the size.
         let queue = settings::apply(builder_of_queue.max_active(size + SPARE)).build();
         let queue =
             queue.map_err(|error| ThreadPoolBuildError::io(std::io::Error::other(error)))?;
@@ -141,11 +142,12 @@ impl Registry {
             .unwrap_or_else(|| Arc::clone(Registry::global()))
     }
 
-    /// As [`current`](Self::current), without a handle.
+    /// As [`current`](Self::current), without a new handle of the pool.
     #[inline]
     pub(crate) fn with_current<R>(f: impl FnOnce(&Registry) -> R) -> R {
         match Member::current() {
-            // SAFETY: the closure that the caller is in, or the function that waits for it, has a handle of the pool.
+            // SAFETY: the closure of the pool that the caller is in, or the function that waits for that closure, has a handle of the pool
+            // until `f` has returned.
             Some(member) if !member.is_attached() => f(unsafe { &*member.registry_address() }),
             _ => f(&Registry::current()),
         }
@@ -231,7 +233,7 @@ impl Registry {
     }
 }
 
-/// More thieves than members may be queued: those that find no number left, and end.
+/// How many more thieves than members may be active: those that find no number left, and end.
 const SPARE: usize = 64;
 
 /// The largest size of a pool. A queue has at most 2048 active items.

@@ -27,7 +27,7 @@ type Body<'scope> = dyn FnOnce(&Scope<'scope>) + Send + Sync + 'scope;
 
 /// What both kinds have in common.
 struct Base<'scope> {
-    /// Its lifetimes are forgotten: it exists until its closures have ended, as this does.
+    /// Its lifetimes are forgotten. It exists until its closures have ended, and nothing uses this value later.
     scope: *const nearq::Scope<'static, 'static>,
     /// It exists while the scope does: the function that has made the scope has a handle, or runs in the pool.
     registry: *const Registry,
@@ -35,24 +35,24 @@ struct Base<'scope> {
     _marker: PhantomData<Box<Body<'scope>>>,
 }
 
-// SAFETY: nearq's scope and the registry are `Sync`.
+// SAFETY: what the pointers lead to, nearq's scope and the registry, is `Sync`.
 unsafe impl Send for Base<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Base<'_> {}
 
 impl<'scope> Base<'scope> {
     fn scope(&self) -> &'static nearq::Scope<'static, 'static> {
-        // SAFETY: it exists while this does.
+        // SAFETY: the function of the scope and its closures alone reach this value, and nearq's scope exists until all of them have ended.
         unsafe { &*self.scope }
     }
 
     fn registry(&self) -> &Registry {
-        // SAFETY: it exists while this does.
+        // SAFETY: the caller of `in_scope` has the registry until the scope has ended, and only until then is this value used.
         unsafe { &*self.registry }
     }
 
     fn spawn(&self, closure: impl FnOnce() + Send + 'scope) {
-        // SAFETY: `in_scope` returns only when nearq's scope has ended, and so the closure; only then can `'scope` end.
+        // SAFETY: `in_scope` returns only when nearq's scope has ended, and with it the closure. What `'scope` borrows exists until then.
         unsafe { self.scope().spawn_any(closure) };
     }
 
@@ -60,7 +60,7 @@ impl<'scope> Base<'scope> {
         let call = Arc::new(call);
         for number in 0..self.registry().num_threads() {
             let call = Arc::clone(&call);
-            // SAFETY: as in `spawn`.
+            // SAFETY: nearq's scope counts the closure (`expect`), so `in_scope` returns only when it has ended.
             let closure = unsafe { erased(move || call(number)) };
             self.registry().post(number, self.scope().expect(closure));
         }
@@ -95,13 +95,13 @@ impl<T> Pointer<T> {
 impl<'scope> Scope<'scope> {
     /// Spawns a closure, which ends before the scope does. It is given the scope, to spawn more.
     ///
-    /// Closures that a worker has spawned run newest first, if no other worker takes them; others take the oldest.
+    /// Closures that a member has spawned run newest first, if no other member takes them; others take the oldest.
     pub fn spawn<BODY>(&self, body: BODY)
     where
         BODY: FnOnce(&Scope<'scope>) + Send + 'scope,
     {
         let scope = Pointer(self);
-        // SAFETY: the scope waits for this closure.
+        // SAFETY: the scope waits for this closure, so it has not ended.
         self.base.spawn(move || body(unsafe { scope.get() }));
     }
 
@@ -122,7 +122,7 @@ impl<'scope> Scope<'scope> {
 impl<'scope> ScopeFifo<'scope> {
     /// Spawns a closure, which ends before the scope does. It is given the scope, to spawn more.
     ///
-    /// Closures that a worker has spawned run in the order in which it has spawned them, if no other worker takes them.
+    /// Closures that a member has spawned run in the order in which it has spawned them, if no other member takes them.
     pub fn spawn_fifo<BODY>(&self, body: BODY)
     where
         BODY: FnOnce(&ScopeFifo<'scope>) + Send + 'scope,
@@ -136,7 +136,8 @@ impl<'scope> ScopeFifo<'scope> {
             return;
         };
         let number = member.number();
-        // SAFETY: as in `Base::spawn`: it is run by the closure below.
+        // SAFETY: a closure that is spawned below, or another one that was spawned like it, runs this one; and `in_scope` returns only when
+        // all of these have ended.
         let closure = unsafe { erased(closure) };
         self.fifo(number).push_back(closure);
         let scope = Pointer(self);
@@ -208,7 +209,7 @@ pub(crate) fn fifo_scope<'scope, R>(
 ) -> R {
     let mut place = None;
     let fifos = (0..registry.num_threads()).map(|_| Mutex::default()).collect();
-    // As above.
+    // The value stays until nearq's scope has ended: its closures refer to it.
     in_scope(registry, |base| op(place.insert(ScopeFifo { base, fifos })))
 }
 
@@ -235,7 +236,7 @@ where
     Registry::with_current(|registry| registry.run_in_worker(|| lifo_scope(registry, op)))
 }
 
-/// As [`scope`], with closures that run in the order in which a worker has spawned them.
+/// As [`scope`], with closures that run in the order in which a member has spawned them.
 ///
 /// # Panics
 /// As [`scope`].

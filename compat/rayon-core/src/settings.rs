@@ -2,7 +2,7 @@
 //!
 //! | variable | value |
 //! |---|---|
-//! | `RAYON_NUM_THREADS`, `RAYON_RS_NUM_CPUS` | the size of pools whose builder sets none; 0 is the default |
+//! | `RAYON_NUM_THREADS`, or else `RAYON_RS_NUM_CPUS` | the size of pools whose builder sets none; 0 means the default size |
 //! | `NEARQ_RAYON_SCOPE` | `cpu`, `smt`, `cache`, `cache_shard`, `numa` or `system` |
 //! | `NEARQ_RAYON_STRICT` | `1`: workers stay in the scope's pod; `0`: they may go elsewhere |
 //! | `NEARQ_RAYON_NICE` | the nice value of the workers |

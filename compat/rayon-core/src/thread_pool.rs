@@ -13,7 +13,7 @@ use crate::{join, scope, scope_fifo};
 
 /// A pool other than the global one. [`ThreadPoolBuilder`] makes it.
 ///
-/// When it is dropped, closures that were given to it still run; its threads end when none is left.
+/// When it is dropped, closures that were given to it still run; if it has threads of its own, they end when no closure is left.
 pub struct ThreadPool {
     pub(crate) registry: Arc<Registry>,
 }
@@ -35,10 +35,11 @@ impl ThreadPool {
         Ok(ThreadPool { registry: Registry::new(builder, false)? })
     }
 
-    /// Runs `op` in the pool, waits for it, and returns its result. What `op` calls of this crate is done in this pool. In a member of the
-    /// pool, `op` is called directly.
+    /// Runs `op` in the pool, waits for it, and returns its result. Functions of this crate that `op` calls use this pool. In a member of
+    /// the pool, `op` is called directly.
     ///
-    /// A member of another pool that calls this waits like any closure that blocks: another worker runs in its place.
+    /// If a member of another pool calls this, another worker runs in its place while it waits. If that pool has no number left for such a
+    /// worker, the member runs closures of its pool itself.
     ///
     /// ```
     /// let pool = rayon_core::ThreadPoolBuilder::new().num_threads(2).build()?;

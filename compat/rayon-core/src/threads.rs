@@ -4,8 +4,8 @@
 //! Each thread runs workers of the pool's runtime, one after the other: the runtime gives their main functions to the [`Feed`], and any
 //! thread of the pool takes one. A thread ends when the feed is closed, that is when the pool is gone.
 //!
-//! In the child of a fork none of these threads is there, and the lock of the feed's queue may be held by one of them. So the child never takes it: each
-//! worker gets a thread of its own, which has the name, the stack size and the handlers that the builder has set.
+//! In the child of a fork none of these threads is there, and the lock of the feed's queue may be held by one of them. So the child never
+//! takes it: each worker gets a thread of its own, which has the name, the stack size and the handlers that the builder has set.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,7 +26,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 type Main = Box<dyn FnOnce() + Send>;
 
-/// Gives main functions of workers to the threads of a pool. The last clone that is dropped, other than those of the threads, closes it.
+/// Gives main functions of workers to the threads of a pool. It is closed when its last clone is dropped; the threads have none.
 pub(crate) struct Feed {
     shared: Arc<Shared>,
 }
@@ -48,7 +48,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     mains: VecDeque<Main>,
-    /// How many clones of the feed there are.
+    /// How many there are of the feed and its clones.
     feeds: usize,
 }
 
