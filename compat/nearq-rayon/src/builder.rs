@@ -41,15 +41,15 @@ impl Builder {
         self
     }
 
-    /// The number of threads in the pool of each pod. The default is the number of CPUs of the pod that the process may use now, or the
-    /// CPU quota rounded up if that is less.
+    /// The number of threads in the pool of each pod. The default is the number of CPUs of the pod that the process may use when the pools
+    /// are made, or the CPU quota, rounded up, if that is less.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// How the names of the threads begin: thread 3 of pod 1 is `rayon-1/3` by default, and the thread that follows the process's
-    /// CPUs `rayon-masks`. The system shows 15 bytes. NUL characters, which no name can have, are left out.
+    /// How the names of the threads begin. By default, thread 3 of pod 1 is `rayon-1/3`, and the thread that follows the process's CPUs is
+    /// `rayon-masks`. The system shows 15 bytes. NUL characters, which no name can have, are left out.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into().replace('\0', "");
         self

@@ -5,9 +5,9 @@ use std::fmt;
 /// Pools could not be made. Displays as a sentence that says what was wrong, what is allowed, and what to do.
 #[non_exhaustive]
 pub enum Error {
-    /// Not even the CPUs of the machine are known.
+    /// The machine cannot be read, not even which CPUs it has.
     Machine {
-        /// Why they are not known.
+        /// Why not.
         reason: String,
     },
     /// A number of threads that no pool can have.

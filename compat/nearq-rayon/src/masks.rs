@@ -1,12 +1,12 @@
-//! On which CPUs the threads of each pool may run, and the thread that keeps that true while the process's CPUs change.
+//! On which CPUs the threads of each pool may run, and the thread that keeps them there while the process's CPUs change.
 //!
 //! A pool's mask is its pod's CPUs that the process may use; if there is none, all CPUs that the process may use. A thread of the pool gets
-//! the mask when it starts. While closures run in the pools, the *follower* looks once a second at what the process may use: its mask, its
-//! cpuset, and which CPUs are online. If that changes a pool's mask, the pool's threads get the new one. While no closure runs, the
-//! follower sleeps.
+//! the mask when it starts. While calls run closures in the pools, the *follower* looks once a second at what the process may use: its
+//! mask, its cpuset, and which CPUs are online. If that changes a pool's mask, the pool's threads get the new one. While there is no such call,
+//! the follower sleeps.
 //!
 //! A mask that was set on one thread from outside is left alone as long as it lies within the pool's mask. Any other is replaced:
-//! `taskset -a` writes the masks of the process's other threads after that of its main thread, so perhaps after the follower.
+//! `taskset -a` writes the masks of the process's other threads after that of its main thread, and so perhaps after the follower has.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use nearq_topology::{CpuSet, Limits, Topology};
 use crate::Error;
 use crate::plan::Plan;
 
-/// How often the follower looks while closures run. One look costs about a millisecond of CPU time.
+/// How often the follower looks while there are calls. One look costs about a millisecond of CPU time.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The masks of all pools of a process.

@@ -28,7 +28,7 @@ pub(crate) struct PlannedPod {
 }
 
 impl Plan {
-    /// The pods of a scope that have a CPU which the process may use. A pod without one would have nowhere to run.
+    /// The pods of a scope in which the process may use a CPU. The threads of another pod would have nowhere to run.
     pub(crate) fn new(
         machine: &Machine,
         scope: AffinityScope,

@@ -12,10 +12,11 @@ use crate::{Builder, Error};
 
 /// One rayon pool for each pod of a scope.
 ///
-/// The pods are those that have a CPU which the process may use when the pools are made, and keep their indices. Dropping the pools ends
-/// their threads, after what was spawned there; it does not wait for that.
+/// The pods are those in which the process may use a CPU when the pools are made. They keep their indices. When the pools are dropped,
+/// their threads run what was spawned there, and end; the drop does not wait for that.
 ///
-/// The child of a fork makes pools of its own at its first call, with as many threads. It panics if the system refuses a thread.
+/// The child of a fork makes pools of its own at its first call, with the same pods and as many threads. That call panics if the machine
+/// cannot be read or the system refuses a thread.
 pub struct Pools {
     pub(crate) plan: Plan,
     /// Those of the process that called the builder.
@@ -23,7 +24,8 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Makes a pool for each pod of a scope, with a thread for each CPU that the process may use.
+    /// Makes a pool for each pod of a scope, with a thread for each CPU of the pod that the process may use, or as many as its CPU quota
+    /// allows if that is less.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -31,13 +33,13 @@ impl Pools {
         Self::builder().scope(scope).build()
     }
 
-    /// Makes pools with other names, stacks, or numbers of threads.
+    /// Returns a builder, which makes pools with other names, stacks or numbers of threads.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
     /// The pools that the whole program shares, made by the first call. Their scope is that of the variable `NEARQ_RAYON_SCOPE`, or
-    /// [`AffinityScope::Cache`]. If the first call may come beside a fork, make it before.
+    /// [`AffinityScope::Cache`]. Make the first call before any thread forks.
     ///
     /// # Panics
     /// If the pools cannot be made; the text is that of the [`Error`].
@@ -98,8 +100,8 @@ impl Pools {
 
     /// Runs a closure in the pool of the pod that the caller runs in, waits for it, and returns its result.
     ///
-    /// If the caller is in no pod, because the process could not run there when the pools were made, the closure runs in a pod of the same
-    /// node, or else in the first one.
+    /// If the caller's CPU is in none of the pods, because the process could not run there when the pools were made, the closure runs in a
+    /// pod of the same node, or else in the first one.
     ///
     /// # Panics
     /// If the closure panics.
@@ -107,8 +109,8 @@ impl Pools {
         Pod { pools: self, index: self.plan.pod_of(Linux::current_cpu()) }.run(f)
     }
 
-    /// Runs a closure in the pools of all pods at once, waits for all of them, and returns their results in the order of the pods. It takes
-    /// about 250 bytes of the caller's stack for each pod, and without optimisation 1,700.
+    /// Runs a closure in the pools of all pods at once, waits for all of them, and returns their results in the order of the pods. The call
+    /// takes about 250 bytes of the caller's stack for each pod, and without optimisation 1,700.
     ///
     /// # Panics
     /// If one of the closures panics, after all have ended.
@@ -120,7 +122,7 @@ impl Pools {
         results.into_iter().map(|result| result.expect("its closure has ended")).collect()
     }
 
-    /// Runs a closure in the pools from this index on. As many calls lie within one another as there are pools.
+    /// Runs a closure in the pools from this index on. It calls itself once for each pool, so that all scopes are open at once.
     fn each_from<R: Send>(
         &self,
         index: usize,

@@ -12,8 +12,8 @@ use crate::Error;
 use crate::masks::Masks;
 use crate::plan::Plan;
 
-/// How many forks lie between the program's start and this process, counted from the first call on. No process has the number of one that
-/// it descends from, as it may have the id of one in another namespace.
+/// How many forks lie between the program's start and this process, counted from the first call on. So no process has the number of one
+/// that it descends from. Process ids could be equal, if the two are in different namespaces.
 fn process_number() -> u64 {
     static COUNTS: AtomicBool = AtomicBool::new(false);
     fn nothing(_: *const ()) {}

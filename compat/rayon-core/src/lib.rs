@@ -24,7 +24,7 @@
 //!   meanwhile by that thread, and cannot want a lock which it holds.
 //! * The threads of a pool come and go, unless its builder sets a name, a stack size, a handler, or how they are started. What a closure
 //!   leaves in thread-local storage may be found by another closure later or not; [`broadcast`] visits each number once, and not each
-//!   thread. Threads that the builder has set something of have numbers of their own, which their start and exit handlers are given;
+//!   thread. The threads of a pool with threads of its own have numbers too, which the start and the exit handler are given;
 //!   [`current_thread_index`] need not return the same one.
 //! * [`use_current_thread`](ThreadPoolBuilder::use_current_thread): the current thread runs closures of the pool only in [`yield_now`] and
 //!   [`yield_local`]. While it waits for the pool, another thread may run closures with its number.

@@ -148,7 +148,7 @@ impl Member {
         self.members().registry.upgrade()
     }
 
-    /// The address of its pool. There is a pool only as long as that exists otherwise.
+    /// The address of its pool, which this does not keep.
     pub(crate) fn registry_address(&self) -> *const Registry {
         self.members().registry.as_ptr()
     }
