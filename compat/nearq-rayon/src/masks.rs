@@ -2,8 +2,8 @@
 //!
 //! A pool's mask is its pod's CPUs that the process may use; if there is none, all CPUs that the process may use. A thread of the pool gets
 //! the mask when it starts. While calls run closures in the pools, the *follower* looks once a second at what the process may use: its
-//! mask, its cpuset, and which CPUs are online. If that changes a pool's mask, the pool's threads get the new one. While there is no such call,
-//! the follower sleeps.
+//! mask, its cpuset, and which CPUs are online. If that changes a pool's mask, the pool's threads get the new one. While there is no such
+//! call, the follower sleeps.
 //!
 //! A mask that was set on one thread from outside is left alone as long as it lies within the pool's mask. Any other is replaced:
 //! `taskset -a` writes the masks of the process's other threads after that of its main thread, and so perhaps after the follower has.

@@ -55,7 +55,7 @@ impl<P: Platform> Job<P> {
     /// Runs a job. False in the child of a fork that the job made.
     ///
     /// # Safety
-    /// The caller has popped it, or has stolen it from `victim`, and has not run it yet. It runs a job on the stack only if it has stolen it.
+    /// The caller has popped it, or has stolen it from `victim`, and has not run it yet. If it is on a stack, the caller has stolen it.
     pub(crate) unsafe fn execute(job: NonNull<Self>, victim: Option<&Deque<P>>) -> bool {
         // SAFETY: the job exists until it has run.
         let run = unsafe { job.as_ref() }.run;

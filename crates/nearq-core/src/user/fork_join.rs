@@ -59,10 +59,10 @@ impl<P: Platform> Workqueue<P> {
     /// A closure may block; another worker runs in its place, as for any item. While a caller waits for `b`, it runs only closures that `a`
     /// or `b` has forked, or spawned in a scope around this call. So no unrelated closure can want a lock that the caller holds.
     ///
-    /// **Limits.** The worker that runs `b` takes a place under `max_active`, and the caller keeps its own while it waits. So a closure that
-    /// waits for another item of the queue needs a limit that has room for that item, the caller and the worker; otherwise it can wait for
-    /// ever. The same holds for a [limit on threads](crate::RuntimeBuilder::thread_limit). A stolen closure may be half of a computation:
-    /// other items that need its place or its worker wait until it ends.
+    /// **Limits.** The worker that runs `b` takes a place under `max_active`, and the caller keeps its own while it waits. So a closure
+    /// that waits for another item of the queue needs a limit that has room for that item, the caller and the worker; otherwise it can wait
+    /// for ever. The same holds for a [limit on threads](crate::RuntimeBuilder::thread_limit). A stolen closure may be half of a
+    /// computation: other items that need its place or its worker wait until it ends.
     ///
     /// What `b` did is visible to the caller. What the caller did before is visible to both closures.
     ///

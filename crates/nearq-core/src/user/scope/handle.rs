@@ -1,8 +1,8 @@
 //! [`ScopedJoinHandle`]: waits for one closure of a scope, and gives its value.
 //!
-//! The closure lies in a slot, which the handle shares with the *shell*: what the scope offers and counts as its closure. The side that claims
-//! the slot runs the closure: the shell, or `join` within an item of the same queue, in the item's place, because the limit may leave no other
-//! one. Then the shell finds nothing to do.
+//! The closure lies in a slot, which the handle shares with the *shell*: what the scope offers and counts as its closure. The side that
+//! claims the slot runs the closure. That is the shell; or `join` within an item of the same queue, which does so in the item's place,
+//! because the limit may leave no other one. Then the shell finds nothing to do.
 //!
 //! # The word
 //! | bit | name | set by |
@@ -12,9 +12,9 @@
 //! | 2 | `DETACHED` | the handle, when it is dropped |
 //! | 3 | `ASLEEP` | the thread that sleeps on the word in `join` |
 //!
-//! The stage belongs to the side that has claimed it until `DONE`, and to the handle afterwards; if `DETACHED` was set before `DONE`, it stays
-//! with the former. Both bits are set by read-modify-writes of one word, so one of the two sides comes second and finds out. `DONE` releases
-//! the result, and reading it acquires.
+//! The stage belongs to the side that has claimed it until `DONE`, and to the handle afterwards; if `DETACHED` was set before `DONE`, it
+//! stays with the former. Both bits are set by read-modify-writes of one word, so one of the two sides comes second and finds out. `DONE`
+//! releases the result, and reading it acquires.
 //!
 //! # A panic
 //! It is the result of `join`. If the handle is dropped instead, it is the scope's, whichever comes first.
