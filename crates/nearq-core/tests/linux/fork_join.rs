@@ -542,7 +542,7 @@ fn each_index_is_called_once() {
 #[test]
 fn two_indexes_run_at_once() {
     let meet = std::sync::Barrier::new(2);
-    queue("two").for_each(0..2, |_| drop(meet.wait()));
+    queue("two").for_each(0..2, |_| _ = meet.wait());
 }
 
 #[test]
