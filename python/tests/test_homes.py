@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.pool import Pool
+from pathlib import Path
 
 import pytest
 
@@ -21,8 +22,12 @@ from .conftest import LONG
 
 METHODS = ["fork", "spawn", "forkserver"]
 CPUS = nearq.cpus()
+NUMA_MAPS = Path("/proc/self/numa_maps")
 
-several = pytest.mark.skipif(len(CPUS) < 2, reason="there is one CPU, so no two places can be pretended; to have it: a machine with two")
+several = pytest.mark.skipif(
+    len(CPUS) < 2 or not NUMA_MAPS.exists(),
+    reason="there is one CPU, or a kernel without NUMA; to have it: a machine with two, and CONFIG_NUMA",
+)
 
 
 def two_places(*, memory: bool = True) -> nearq.Homes:
@@ -34,8 +39,7 @@ def two_places(*, memory: bool = True) -> nearq.Homes:
 def where(seconds: float = 0.2) -> tuple[int, tuple[int, ...], str]:
     """Return this process, its CPUs and its memory policy; sleep, so that another process takes the next call."""
     time.sleep(seconds)
-    with open("/proc/self/numa_maps") as maps:
-        policy = maps.readline().split()[1]
+    policy = NUMA_MAPS.read_text().split()[1] if NUMA_MAPS.exists() else "default"
     return os.getpid(), tuple(sorted(os.sched_getaffinity(0))), policy
 
 
