@@ -70,7 +70,8 @@ pub(crate) trait Owner<P: Platform>: Send + 'static {
     /// Whether a future has been polled. May be out of date at once.
     fn has_begun(&self) -> bool;
 
-    /// The closure or future has ended, and its result will be available after this. Called once, by the thread that ends the task.
+    /// The closure has ended, or what is left of it or of the future is about to be dropped; the result will be available after this.
+    /// Called once, by the thread that ends the task.
     #[inline(always)]
     fn ending(&self) {}
 
@@ -221,13 +222,14 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
     /// # Safety
     /// The caller has ensured that it will not start, and has a handle; `item` is the task's header.
     unsafe fn end_unstarted(&self, item: NonNull<Item<P>>, why: JoinError, bit: u64) {
+        // First, because what is dropped may spawn, and wait for what the owner gives back.
+        self.owner.ending();
         self.state.with_mut(|state| {
             // SAFETY: no thread starts the closure, so the place belongs to us until DONE.
             let closure = core::mem::replace(unsafe { &mut *state }, TaskState::Result(Err(why)));
             // Dropping what it captured may panic.
             contain(|| drop(closure));
         });
-        self.owner.ending();
         // Release: the result. Acquire: the waker.
         let before = self.head.item.state.fetch_or(DONE | bit, Ordering::AcqRel);
         self.head.notify(before);

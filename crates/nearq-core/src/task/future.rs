@@ -197,8 +197,9 @@ where
     /// # Safety
     /// As for [`run`](Self::run).
     unsafe fn end(&self, item: NonNull<Item<P>>, result: Result<T, JoinError>) -> bool {
-        let mut panicked = self.replace(TaskState::Result(result));
+        // First, because what is dropped may spawn, and wait for what the owner gives back.
         self.task.owner.ending();
+        let mut panicked = self.replace(TaskState::Result(result));
         let state = &self.item().state;
         let mut heeded = false;
         let mut before = state.load(Ordering::Relaxed);

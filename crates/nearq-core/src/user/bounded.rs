@@ -39,9 +39,10 @@ use crate::user::workqueue::Workqueue;
 /// # Ok::<(), nearq::Error>(())
 /// ```
 ///
-/// A task has its place from the call that spawns it until its closure or future has ended, not until its result is taken. The limit is
-/// separate from [`max_active`](crate::WorkqueueBuilder::max_active), which says how many items run at once; what waits beyond that is
-/// unlimited without a bound. What is spawned on the queue by other means does not count.
+/// A task has its place from the call that spawns it until its closure or future has ended or is dropped, not until its result is taken;
+/// so what is dropped then may spawn. A future that waits for a wake has its place also after a [shutdown](crate::Runtime::shutdown). The
+/// limit is separate from [`max_active`](crate::WorkqueueBuilder::max_active), which says how many items run at once; what waits beyond
+/// that is unlimited without a bound. What is spawned on the queue by other means does not count.
 ///
 /// Places are given in the order in which they are asked for.
 ///

@@ -14,9 +14,11 @@
 //! what a task has done before it gave its place back is visible to the task that gets the place.
 //!
 //! # A waiter
-//! It is on the list until it gets a place (`HAS`) or leaves (a future that is dropped). Both happen under the lock. A thread sleeps on
-//! `state`; a future's waker is in `waker`, under a lock of its own, which is taken after that of the list. Wakers are foreign code, and are
-//! called and dropped under no lock.
+//! It waits until it gets a place (`HAS`) or leaves (`LEFT`: a future that is dropped). Both happen under the lock. One that leaves takes
+//! its waker along and stays on the list until more than half of those there have left: so leaving takes a constant time on average, and
+//! the list is at most twice as long as there are waiters. `QUEUED` stays as long as the list is not empty. A thread sleeps on `state`; a
+//! future's waker is in `waker`, under a lock of its own, which is taken after that of the list. Wakers are foreign code, and are called
+//! and dropped under no lock.
 //!
 //! # Forks
 //! A lock may be held by a thread that the child does not have, and what has the places is the parent's. So each process has a list of its
@@ -43,6 +45,7 @@ const MOST: usize = (u32::MAX / ONE) as usize;
 
 const WAITS: u32 = 0;
 const HAS: u32 = 1;
+const LEFT: u32 = 2;
 
 /// See the head of the file.
 pub(crate) struct Places<P: Platform> {
@@ -53,12 +56,41 @@ pub(crate) struct Places<P: Platform> {
 struct OfProcess<P: Platform> {
     epoch: u64,
     word: P::AtomicU32,
-    waiters: Mutex<VecDeque<Arc<Waiter<P>>>, P>,
+    waiters: Mutex<Waiters<P>, P>,
+}
+
+struct Waiters<P: Platform> {
+    list: VecDeque<Arc<Waiter<P>>>,
+    /// How many of them have left.
+    left: usize,
 }
 
 struct Waiter<P: Platform> {
     state: P::AtomicU32,
     waker: Mutex<Option<Waker>, P>,
+}
+
+impl<P: Platform> Waiters<P> {
+    /// Takes off those that have left, if they are more than half.
+    fn tidy(&mut self) {
+        if self.left > self.list.len() / 2 {
+            // Relaxed: `LEFT` is written under the lock.
+            self.list.retain(|waiter| waiter.state.load(Ordering::Relaxed) != LEFT);
+            self.left = 0;
+        }
+    }
+
+    /// Takes off the first that waits.
+    fn pop(&mut self) -> Option<Arc<Waiter<P>>> {
+        loop {
+            let first = self.list.pop_front()?;
+            // Relaxed: as in `tidy`.
+            if first.state.load(Ordering::Relaxed) != LEFT {
+                return Some(first);
+            }
+            self.left -= 1;
+        }
+    }
 }
 
 /// A place that its owner gives back by dropping it; or none, for a task within another one of the same bound.
@@ -174,7 +206,7 @@ impl<P: Platform> OfProcess<P> {
         Box::into_raw(Box::new(OfProcess {
             epoch: P::fork_epoch(),
             word: P::AtomicU32::new(total as u32 * ONE),
-            waiters: Mutex::new_in(VecDeque::new()),
+            waiters: Mutex::new_in(Waiters { list: VecDeque::new(), left: 0 }),
         }))
     }
 
@@ -217,7 +249,7 @@ impl<P: Platform> OfProcess<P> {
                 Err(found) => word = found,
             }
         }
-        waiters.push_back(Arc::clone(&waiter));
+        waiters.list.push_back(Arc::clone(&waiter));
         Err(waiter)
     }
 
@@ -247,11 +279,8 @@ impl<P: Platform> OfProcess<P> {
     /// Hands the caller's place to the first waiter. False if there is none.
     fn hand_over(&self) -> bool {
         let mut waiters = self.waiters.lock();
-        let first = waiters.pop_front();
-        if waiters.is_empty() {
-            // Relaxed: only the bit matters, and the lock orders its changes.
-            self.word.fetch_and(!QUEUED, Ordering::Relaxed);
-        }
+        let first = waiters.pop();
+        self.tidy(&mut waiters);
         let Some(waiter) = first else { return false };
         // Release: what was done with the place. Under the list's lock, so that a future which leaves finds out.
         waiter.state.store(HAS, Ordering::Release);
@@ -265,17 +294,30 @@ impl<P: Platform> OfProcess<P> {
         true
     }
 
-    /// Takes a waiter off the list. True if it has got a place.
-    fn leave(&self, waiter: &Arc<Waiter<P>>) -> bool {
-        let mut waiters = self.waiters.lock();
-        waiters.retain(|other| !Arc::ptr_eq(other, waiter));
-        if waiters.is_empty() {
-            // Relaxed: as in `hand_over`.
+    /// Takes off the list what need not be there, under its lock.
+    fn tidy(&self, waiters: &mut Waiters<P>) {
+        waiters.tidy();
+        if waiters.list.is_empty() {
+            // Relaxed: only the bit matters, and the lock orders its changes.
             self.word.fetch_and(!QUEUED, Ordering::Relaxed);
         }
-        drop(waiters);
+    }
+
+    /// A waiter does not wait any more. True if it has got a place.
+    fn leave(&self, waiter: &Waiter<P>) -> bool {
+        let mut waiters = self.waiters.lock();
         // Acquire: pairs with `hand_over`.
-        waiter.state.load(Ordering::Acquire) == HAS
+        if waiter.state.load(Ordering::Acquire) == HAS {
+            return true;
+        }
+        waiter.state.store(LEFT, Ordering::Relaxed);
+        waiters.left += 1;
+        self.tidy(&mut waiters);
+        drop(waiters);
+        // The list may keep the waiter.
+        let waker = waiter.waker.lock().take();
+        contain(|| drop(waker));
+        false
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nearq_core::{Bounded, Error, JoinError, Runtime, Workqueue};
 
-use crate::common::{block_on, eventually};
+use crate::common::{block_on, eventually, watch};
 
 fn bound(places: usize) -> (Runtime, Workqueue, Bounded) {
     let runtime = Runtime::builder().build().expect("the machine is known");
@@ -279,4 +279,86 @@ fn futures_that_wait_on_another_executor_are_woken() {
     assert_eq!(bounded.in_use(), 0);
     let ready = pin!(bounded.reserve()).as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(ready, Poll::Ready(_)));
+}
+
+/// Polled once; then it waits.
+fn waits(bounded: &Bounded) -> std::pin::Pin<Box<nearq_core::future::Reserve<'_>>> {
+    let mut reserve = Box::pin(bounded.reserve());
+    assert!(reserve.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    reserve
+}
+
+#[test]
+fn many_futures_that_leave_take_no_time_for_each_other() {
+    let (_runtime, _queue, bounded) = bound(1);
+    let permit = bounded.try_reserve().unwrap();
+    let (done, is_done) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // From the front, from the back, and one after the other behind others: each of them looked at all others once.
+            let mut all: Vec<_> = (0..100_000).map(|_| waits(&bounded)).collect();
+            drop(all.split_off(50_000));
+            (0..1000).for_each(|_| drop(waits(&bounded)));
+            let last = all.pop();
+            drop(all);
+            drop(permit);
+            assert!(block_on(last.unwrap()).spawn(|| 1).join().is_ok());
+            done.send(()).unwrap();
+        });
+        // It takes a second. With a look at all others, it takes an hour.
+        if is_done.recv_timeout(Duration::from_secs(60)).is_err() {
+            eprintln!("futures that leave look at all others");
+            std::process::abort();
+        }
+    });
+    eventually("the place is free", || bounded.in_use() == 0);
+}
+
+/// Spawns when it is dropped.
+struct Spawner(Bounded, mpsc::Sender<i32>);
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        let sender = self.1.clone();
+        drop(self.0.spawn(move || sender.send(7).unwrap()));
+    }
+}
+
+#[test]
+fn what_a_task_drops_at_its_end_may_spawn_on_its_bound() {
+    struct Ends(Option<Spawner>);
+    impl Future for Ends {
+        type Output = ();
+        fn poll(self: std::pin::Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            if self.0.is_some() { Poll::Ready(()) } else { Poll::Pending }
+        }
+    }
+    let (runtime, _queue, bounded) = bound(1);
+    let _watchdog = watch(Some(&runtime));
+    let (sender, receiver) = mpsc::channel();
+    let spawner = |bounded: &Bounded| Spawner(bounded.clone(), sender.clone());
+    let seen = || assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(7));
+    // By the thread that cancels it before it begins.
+    let serial = runtime.workqueue_builder("serial").ordered().build().unwrap();
+    let (end, ended) = mpsc::channel::<()>();
+    let first = serial.spawn(move || assert!(ended.recv().is_err()));
+    let of_serial = serial.bounded(1);
+    let captured = spawner(&of_serial);
+    let task = of_serial.spawn(move || drop(captured));
+    assert!(task.cancel());
+    drop(end);
+    first.join().unwrap();
+    seen();
+    // By the worker that has polled it for the last time, and by that which finds it cancelled.
+    bounded.spawn_future(Ends(Some(spawner(&bounded)))).join().unwrap();
+    seen();
+    let captured = spawner(&bounded);
+    let task = bounded.spawn_future(async move {
+        let _captured = captured;
+        std::future::pending::<()>().await;
+    });
+    task.cancel();
+    task.join().unwrap_err();
+    seen();
+    eventually("the place is free", || bounded.in_use() == 0);
 }

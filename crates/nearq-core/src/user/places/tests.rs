@@ -50,3 +50,27 @@ fn a_future_that_leaves_loses_no_place() {
         assert!(Places::try_take(&places).is_some());
     });
 }
+
+#[test]
+fn futures_that_leave_beside_a_giver_lose_no_place() {
+    model(2, || {
+        let places = Places::<Loom>::new(1);
+        let first = Places::take(&places);
+        let mut requests = [Request::new(), Request::new(), Request::new()];
+        for request in &mut requests {
+            assert!(request.poll(&places, Waker::noop()).is_none());
+        }
+        let gives = spawn(move || drop(first));
+        let [one, mut two, three] = requests;
+        // Each may have got the place by then, and gives it back; or it leaves, and may stay on the list.
+        drop(one);
+        drop(three);
+        Loom::join(gives);
+        let place =
+            two.poll(&places, Waker::noop()).expect("the place is given to those that wait");
+        assert_eq!(places.in_use(), 1);
+        drop(place);
+        assert_eq!(places.in_use(), 0);
+        assert!(Places::try_take(&places).is_some());
+    });
+}
