@@ -138,7 +138,7 @@ fn show(dump: &Dump, view: &View) -> Result<(), Failure> {
             "the masks take more than 64 MiB; leave out --masks: lists are shorter",
         ));
     }
-    output::print(&text)
+    output::print_text(&text)
 }
 
 impl View {
@@ -160,9 +160,9 @@ fn lay_out(dump: &Dump, view: &View) -> String {
             text::rescuers(dump, view),
             text::limits(dump, view),
             homes::homes(dump, view),
-            items::running(dump),
+            items::running(dump, view),
         ]);
-        sections.extend(view.items.then(|| items::waiting(dump)));
+        sections.extend(view.items.then(|| items::waiting(dump, view)));
     }
     sections.extend(dump.locks.as_ref().map(items::mutexes));
     sections.join("\n")

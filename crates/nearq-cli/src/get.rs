@@ -3,8 +3,10 @@
 //! A single word after the process is a queue's name or a key of the process. It is taken as a queue if a queue of that name exists; with
 //! `--process` it is always a key.
 
+use std::io;
+
 use clap::Args;
-use nearq_command::screen::{Side, columns, plain};
+use nearq_command::screen::{Side, fitted, plain, width_of};
 use nearq_control::client::{Client, ClientError};
 use nearq_control::protocol::{GetSettings, Refusal, Setting, Settings, SettingsReply, some_of};
 
@@ -70,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.json {
         return output::json(&settings);
     }
-    output::print(&text(&settings))
+    output::print_text(&text(&settings, width_of(&io::stdout())))
 }
 
 /// The settings that were asked for, and the key if one was given.
@@ -102,7 +104,8 @@ fn asked(client: &mut Client, options: &Options) -> Result<(Settings, Option<Str
                 return Ok((process, Some(word.clone())));
             }
             return Err(Failure::input(format!(
-                "{refused}; the process has no setting of that name either"
+                "{refused}; the process has no setting of that name either; `nearq get {}` lists its queues and settings",
+                options.pid
             )));
         }
     }
@@ -124,8 +127,8 @@ fn setting_named<'a>(settings: &'a Settings, key: &str) -> Result<&'a Setting, F
     })
 }
 
-/// A table for the process, and one for each queue.
-fn text(settings: &Settings) -> String {
+/// A table for the process, and one for each queue, in lines of at most `width` columns if that is given.
+fn text(settings: &Settings, width: Option<usize>) -> String {
     let process = settings.process.iter().map(|process| ("process".to_owned(), &process.settings));
     let queues = settings
         .queues
@@ -133,12 +136,12 @@ fn text(settings: &Settings) -> String {
         .map(|queue| (format!("queue {} (#{})", plain(&queue.name), queue.id), &queue.settings));
     let tables: Vec<String> = process
         .chain(queues)
-        .map(|(title, settings)| format!("{title}\n{}", table(settings)))
+        .map(|(title, settings)| format!("{title}\n{}", table(settings, width)))
         .collect();
     tables.join("\n")
 }
 
-fn table(settings: &[Setting]) -> String {
+fn table(settings: &[Setting], width: Option<usize>) -> String {
     let head = ["  KEY", "MODE", "CONFIGURED", "EFFECTIVE"].map(String::from);
     let mut rows = vec![head.to_vec()];
     rows.extend(settings.iter().map(|setting| {
@@ -150,7 +153,8 @@ fn table(settings: &[Setting]) -> String {
             plain(&setting.effective),
         ]
     }));
-    columns(&[Side::Left; 4], &rows)
+    // The value in effect stays: what was set is left out first, then whether it can be.
+    fitted(&[Side::Left; 4], &rows, &[2, 1], width)
 }
 
 #[cfg(test)]
@@ -183,7 +187,7 @@ mod tests {
             }],
         };
         assert_eq!(
-            text(&settings),
+            text(&settings, None),
             "process\n\
              \x20 KEY      MODE  CONFIGURED  EFFECTIVE\n\
              \x20 cpumask  rw    -           0-7 (000000ff)\n\

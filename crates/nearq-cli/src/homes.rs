@@ -2,12 +2,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "a Linux program")]
 
-use std::io::IsTerminal as _;
+use std::io;
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use nearq_command::screen::{Side, columns, fitted, or_dash, plain, width, width_of};
+use nearq_command::screen::{Side, fitted, or_dash, plain, width_of};
 use nearq_home::Nodes;
 use nearq_platform::{Linux, Placement as _};
 use nearq_processes::survey::{self, Residence, Resident, Survey, Which};
@@ -86,14 +86,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let text = if options.json {
             output::json_text(&value(&nodes, &survey))?
         } else {
-            // Lines that do not go to a terminal are not cut.
-            let width = if std::io::stdout().is_terminal() { width() } else { usize::MAX };
-            text(&nodes, &survey, options.pages, width)
+            text(&nodes, &survey, options.pages, width_of(&io::stdout()))
         };
-        let is_read = if options.watch && !options.json {
-            output::redraw(&text)?
-        } else {
-            output::try_print(&text)?
+        let is_read = match (options.json, options.watch) {
+            (true, _) => output::try_print(&text)?,
+            (false, true) => output::redraw(&text)?,
+            (false, false) => output::try_print_text(&text)?,
         };
         if !options.watch || !is_read {
             return Ok(());
@@ -137,12 +135,12 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
+fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: Option<usize>) -> String {
     let mut text = String::new();
     if nodes.is_single() {
         text += "This machine has one node, so everything is at home.\n";
     }
-    text += &by_node(nodes, survey);
+    text += &by_node(nodes, survey, width);
     if survey.supervisors.is_empty() {
         text += "\nno `nearq run` is keeping homes now";
         text += if nodes.is_single() {
@@ -164,7 +162,7 @@ fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
     text
 }
 
-fn by_node(nodes: &Nodes, survey: &Survey) -> String {
+fn by_node(nodes: &Nodes, survey: &Survey, width: Option<usize>) -> String {
     let head = ["NODE", "CPUS", "BUSY", "WAITING", "HOMES", "AWAY", "MEMORY", "ELSEWHERE"];
     let mut rows = vec![head.map(String::from).to_vec()];
     for (node, on_node) in nodes.iter().zip(&survey.nodes) {
@@ -184,10 +182,10 @@ fn by_node(nodes: &Nodes, survey: &Survey) -> String {
     let mut sides = [Side::Right; 8];
     sides[1] = Side::Left;
     // Which node it is, and how busy, stays.
-    fitted(&sides, &rows, &[7, 6, 5, 4, 3, 1], width_of(&std::io::stdout()))
+    fitted(&sides, &rows, &[7, 6, 5, 4, 3, 1], width)
 }
 
-fn residents(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
+fn residents(nodes: &Nodes, survey: &Survey, pages: bool, width: Option<usize>) -> String {
     let mut head: Vec<String> =
         ["PID", "HOME", "NOW", "MEMORY", "LOCAL"].map(String::from).to_vec();
     let mut sides = vec![Side::Right; head.len()];
@@ -199,9 +197,11 @@ fn residents(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> Strin
     sides.extend([Side::Left; 2]);
     let mut rows = vec![head];
     rows.extend(survey.residents.iter().map(|resident| row(nodes, resident, pages)));
-    let text = columns(&sides, &rows);
-    // Command lines may be long.
-    text.lines().map(|line| line.chars().take(width).collect::<String>() + "\n").collect()
+    // The process, its home and its command stay. First the nodes' columns are left out, the last ones first; then why it has its home,
+    // where it ran, and its memory.
+    let why = sides.len() - 2;
+    let spare: Vec<usize> = (5..why).rev().chain([why, 2, 3, 4]).collect();
+    fitted(&sides, &rows, &spare, width)
 }
 
 fn row(nodes: &Nodes, resident: &Resident, pages: bool) -> Vec<String> {
@@ -313,7 +313,7 @@ mod tests {
     fn processes_are_listed_with_their_homes() {
         let (nodes, survey) = survey();
         assert_eq!(
-            text(&nodes, &survey, true, 80),
+            text(&nodes, &survey, true, None),
             "NODE  CPUS  BUSY  WAITING  HOMES  AWAY  MEMORY  ELSEWHERE\n\
              \x20  0  0-3    3.5      1.0      1     1    3.0M       9.0M\n\
              \x20  1  4-7    4.0      0.0      0     0    0.0M       0.0M\n\
@@ -322,6 +322,12 @@ mod tests {
              \x2011     0    1     12M    25%  3.0M  9.0M  exec, out  cc1 -O2\u{fffd}11.c\n\
              \x2012     -    0     12M      -  3.0M  9.0M  -          cc1 -O2\u{fffd}12.c\n\
              \n3 processes of other users are not shown\n"
+        );
+        let narrow = text(&nodes, &survey, true, Some(40));
+        assert!(
+            narrow.starts_with("NODE  CPUS  BUSY  WAITING  HOMES  AWAY\n")
+                && narrow.contains("\nPID  HOME  MEMORY  LOCAL  COMMAND\n"),
+            "{narrow}"
         );
     }
 
@@ -344,7 +350,7 @@ mod tests {
             supervisors: vec![],
             hidden: 0,
         };
-        let text = text(&nodes, &survey, false, 80);
+        let text = text(&nodes, &survey, false, None);
         assert!(text.starts_with("This machine has one node"), "{text}");
         // A `nearq run` may be running nevertheless, but on one node it keeps no homes.
         assert!(text.contains("no `nearq run` is keeping homes now; on one node"), "{text}");

@@ -7,6 +7,7 @@ use nearq_command::screen;
 use nearq_control::builder_settings::{BUILDER_SETTINGS, BuilderSetting};
 use nearq_control::settings_table::{Owner, SettingDesc, of};
 use nearq_control::variables::{Reader, VARIABLES, Variable};
+use serde_json::{Value, json};
 
 use crate::output::{self, Failure};
 
@@ -20,6 +21,7 @@ For each key:
 Examples:
   nearq knobs | less
   nearq knobs affinity_scope
+  nearq knobs --json | jq -r '.settings[] | select(.writable).key'
   nearq knobs --markdown > docs/knobs.md";
 
 /// The arguments of `nearq knobs`.
@@ -33,6 +35,10 @@ pub(crate) struct Options {
     /// Print the tables in Markdown
     #[arg(long)]
     markdown: bool,
+
+    /// Print an object: `settings`, each with its `owner` (queue or process) and whether it can be set, and `variables`
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
 }
 
 /// The variables that users may set.
@@ -45,10 +51,53 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.markdown {
         return output::print(&markdown());
     }
+    if options.json {
+        return output::json(&value(options.key.as_deref())?);
+    }
     let width = screen::width();
     match &options.key {
-        Some(key) => output::print(&entries_of(key, width).ok_or_else(|| unknown(key))?),
-        None => output::print(&text(width)),
+        Some(key) => output::print_text(&entries_of(key, width).ok_or_else(|| unknown(key))?),
+        None => output::print_text(&text(width)),
+    }
+}
+
+/// Whether a setting has that key, or is set by that variable.
+fn is_named(desc: &SettingDesc, key: &str) -> bool {
+    desc.key == key || code_name(desc.environment) == key
+}
+
+/// All settings and variables as JSON, or those of that key or variable.
+fn value(key: Option<&str>) -> Result<Value, Failure> {
+    let mut settings = Vec::new();
+    for (owner, name) in [(Owner::Queue, "queue"), (Owner::Process, "process")] {
+        let wanted = of(owner).filter(|desc| key.is_none_or(|key| is_named(desc, key)));
+        settings.extend(wanted.map(|desc| {
+            json!({
+                "key": desc.key,
+                "owner": name,
+                "writable": desc.writable,
+                "what": desc.what,
+                "values": desc.values,
+                "kernel": desc.kernel,
+                "environment": desc.environment,
+                "api": desc.api,
+            })
+        }));
+    }
+    let variables = variables().filter(|variable| key.is_none_or(|key| variable.name == key));
+    let variables: Vec<Value> = variables
+        .map(|variable| {
+            json!({
+                "name": variable.name,
+                "reader": variable.reader.name(),
+                "values": variable.values,
+                "what": variable.what,
+            })
+        })
+        .collect();
+    match key {
+        Some(key) if settings.is_empty() && variables.is_empty() => Err(unknown(key)),
+        _ => Ok(json!({ "settings": settings, "variables": variables })),
     }
 }
 
@@ -56,8 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn entries_of(key: &str, width: usize) -> Option<String> {
     let mut found = String::new();
     for owner in [Owner::Queue, Owner::Process] {
-        let is_named = |desc: &&SettingDesc| desc.key == key || code_name(desc.environment) == key;
-        for desc in of(owner).filter(is_named) {
+        for desc in of(owner).filter(|desc| is_named(desc, key)) {
             let (title, how) = title(owner);
             let _ = write!(found, "{title}: {how}\n\n{}\n", entry(desc, width));
         }
@@ -262,6 +310,21 @@ mod tests {
         assert_eq!(entries_of("NEARQ_LONG", 80), None);
         let refusal = unknown("nise").to_string();
         assert!(refusal.contains("`nise`") && refusal.contains("nice"), "{refusal}");
+    }
+
+    #[test]
+    fn the_json_has_every_setting_and_variable() {
+        let everything = value(None).unwrap();
+        let keys = everything["settings"].as_array().unwrap().iter().map(|one| &one["key"]);
+        assert!(keys.eq(all().map(|desc| desc.key)));
+        assert_eq!(everything["variables"].as_array().unwrap().len(), variables().count());
+        let nice = value(Some("nice")).unwrap();
+        let [setting] = nice["settings"].as_array().unwrap().as_slice() else { panic!("{nice}") };
+        assert_eq!((&setting["owner"], &setting["writable"]), (&"queue".into(), &true.into()));
+        assert_eq!(nice["variables"], json!([]));
+        let control = value(Some("NEARQ_CONTROL")).unwrap();
+        assert_eq!(control["variables"][0]["reader"], "programs");
+        assert!(value(Some("nise")).unwrap_err().to_string().contains("`nise`"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 pub(crate) use nearq_command::Failure;
 pub(crate) use nearq_command::output::{
-    escaped_json, print, print_aside, print_json, redraw, try_print,
+    escaped_json, print, print_aside, print_json, print_text, redraw, try_print, try_print_text,
 };
 use nearq_command::{Patient, file};
 

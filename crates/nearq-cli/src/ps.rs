@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.json {
         return output::json(&rows);
     }
-    output::print(&text(&rows, get_effective_uid() == 0, width_of(&io::stdout())))
+    output::print_text(&text(&rows, get_effective_uid() == 0, width_of(&io::stdout())))
 }
 
 fn row(found: &Found, answer: Result<Process, String>) -> Row {

@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     let rows: Vec<Vec<String>> =
         now.iter().map(|setting| vec![plain(&setting.key), plain(&setting.effective)]).collect();
-    output::print(&columns(&[Side::Left; 2], &rows))
+    output::print_text(&columns(&[Side::Left; 2], &rows))
 }
 
 /// The queue, if one was given, and keys with their values, in the given order.

@@ -224,7 +224,7 @@ fn connect(pid: u32) -> Result<(Client, Process), Failure> {
 fn only_one() -> Result<Option<u32>, Failure> {
     match attach::processes()?.as_slice() {
         [] => Err(Failure::run(
-            "no process can be inspected: none of yours is using nearq, or they run with NEARQ_CONTROL=off",
+            "no process can be inspected: none of yours is using nearq, or they run with NEARQ_CONTROL=off; start one with NEARQ_CONTROL=read",
         )),
         [process] => Ok(Some(process.pid)),
         _ => Ok(None),
@@ -253,7 +253,11 @@ fn for_scripts(options: &Options, sort: Sort, filter: &Filter) -> Result<(), Fai
             } else {
                 print::table(&model, filter, sort)
             };
-            let is_read = output::try_print(&text)?;
+            let is_read = if options.json {
+                output::try_print(&text)?
+            } else {
+                output::try_print_text(&text)?
+            };
             if options.once || !is_read {
                 return Ok(());
             }

@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let costs = options.costs.then(|| {
         machine.costs().ok_or_else(|| {
             Failure::input(format!(
-                "--costs: costs are known only for simulated machines; give one with --on instead of `{}`",
+                "--costs: costs are known only for simulated machines; give one with --on, such as --on ryzen-3900x, instead of `{}`",
                 options.on
             ))
         })
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.json {
         return output::json(&json::Document::new(&view));
     }
-    output::print(&format!(
+    output::print_text(&format!(
         "{}{}",
         drawing::text(&view),
         costs.map_or_else(String::new, |costs| format!("\n{costs}"))

@@ -19,13 +19,13 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use clap::Args;
-use nearq_command::{arguments, signals};
+use nearq_command::{arguments, screen, signals};
 use nearq_control::client::Client;
 use nearq_control::protocol::{Access, GetDump, GetProcess, GetSettings, QueueSettings};
 use nearq_report::{Progress, Watch};
 
 use crate::attach;
-use crate::output::{Failure, print, print_json};
+use crate::output::{Failure, print_json, print_text};
 use plan::{Plan, plan};
 use report::Facts;
 use trial::{Stop, Trial, await_configured, configured, words};
@@ -185,7 +185,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return print_json(&(facts.report(watch.finish(), applied).to_json() + "\n"));
     }
     let how = if applied { "Now set" } else { "Restored" };
-    print(&format!("{}{how}: {}\n", facts.text(), words(&after)))
+    let text = facts.text(screen::width_of(&std::io::stdout()));
+    print_text(&format!("{text}{how}: {}\n", words(&after)))
 }
 
 /// The queue that was asked for.

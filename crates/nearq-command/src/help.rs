@@ -9,7 +9,7 @@
 use clap::Command;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::screen::wrapped;
+use crate::screen::{last_gap, wrapped};
 
 /// The least width of a description, however far to the right it begins.
 const LEAST: usize = 30;
@@ -55,7 +55,7 @@ impl Item {
     fn of(line: &str) -> Self {
         let text = line.trim_start();
         let indent = line.len() - text.len();
-        let head = match gap(text) {
+        let head = match last_gap(text) {
             Some(end) => &line[..indent + end],
             None => &line[..indent],
         };
@@ -73,7 +73,7 @@ impl Item {
     /// Whether the line continues this part.
     fn takes(&self, line: &str) -> bool {
         let text = line.trim_start();
-        self.goes_on == Some(line.len() - text.len()) && gap(text).is_none()
+        self.goes_on == Some(line.len() - text.len()) && last_gap(text).is_none()
     }
 
     fn lines(&self, width: usize) -> String {
@@ -88,12 +88,6 @@ impl Item {
         }
         format!("{name}\n{}", wrapped(&" ".repeat(indent + 4), &self.words, width))
     }
-}
-
-/// Where the last gap of a line ends: two blanks or more between words.
-fn gap(text: &str) -> Option<usize> {
-    let at = text.trim_end().rfind("  ")?;
-    Some(at + text[at..].len() - text[at..].trim_start().len())
 }
 
 /// The legend in lines of at most `width` columns.

@@ -8,6 +8,7 @@ pub use nearq_topology::safe_text::{escaped_json, page, plain};
 
 use crate::Failure;
 use crate::patient::Patient;
+use crate::screen::{folded, width_of};
 
 /// The text in one line: a file's name, an argument or a message of the kernel may contain line breaks and worse.
 pub fn flat(text: &str) -> String {
@@ -27,6 +28,23 @@ pub fn print(text: &str) -> Result<(), Failure> {
     try_print(text).map(drop)
 }
 
+/// Prints text for people: on a terminal, in lines that fit its width. Elsewhere no line is broken.
+///
+/// # Errors
+/// The same as of [`print()`].
+pub fn print_text(text: &str) -> Result<(), Failure> {
+    try_print_text(text).map(drop)
+}
+
+/// Prints text for people, as [`print_text`] does; returns whether there is still a reader.
+///
+/// # Errors
+/// The same as of [`print()`].
+pub fn try_print_text(text: &str) -> Result<bool, Failure> {
+    // What steers a terminal counts as no column, so it is taken out before the lines are measured.
+    try_print(&folded(&page(text), width_of(&io::stdout())))
+}
+
 /// Prints JSON.
 ///
 /// # Errors
@@ -43,9 +61,9 @@ pub fn try_print(text: &str) -> Result<bool, Failure> {
     write_to(Patient::stdout(), page(text).as_bytes())
 }
 
-/// Prints a part of the result to standard error; if that is not read, it is lost.
+/// Prints a part of the result to standard error, in lines that fit if that is a terminal; if it is not read, it is lost.
 pub fn print_aside(text: &str) {
-    Patient::write_stderr(&page(text));
+    Patient::write_stderr(&folded(&page(text), width_of(&io::stderr())));
 }
 
 /// Prints a page over the previous one if the terminal can do that; otherwise after it. Returns whether there is still a reader.
@@ -53,10 +71,10 @@ pub fn print_aside(text: &str) {
 /// # Errors
 /// The same as of [`print()`].
 pub fn redraw(text: &str) -> Result<bool, Failure> {
-    let mut text = page(text);
+    let mut text = folded(&page(text), width_of(&io::stdout()));
     if crate::screen::is_steered(&io::stdout()) {
         // Move the cursor home, clear each line to its end, then clear everything below.
-        text = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")).into();
+        text = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
     }
     write_to(Patient::stdout(), text.as_bytes())
 }

@@ -12,7 +12,7 @@ pub use nearq_topology::safe_text::plain;
 /// The width if standard output is not a terminal.
 const ELSEWHERE: usize = 100;
 /// A smaller width is treated as this one.
-const NARROW: usize = 60;
+const NARROW: usize = 40;
 
 /// Columns and lines of a terminal that does not know its size, as on serial lines and in some containers.
 pub const UNKNOWN: (u16, u16) = (80, 24);
@@ -110,7 +110,8 @@ pub fn fitted(
         kept.iter().filter(|&&column| column != last).map(|&column| widths[column] + GAP).sum()
     };
     for column in spare {
-        if before_last(&kept, &widths) + shortest(&widths) <= width {
+        let end = if kept.contains(&last) { shortest(&widths) + GAP } else { 0 };
+        if before_last(&kept, &widths) + end <= width + GAP {
             break;
         }
         kept.retain(|kept| kept != column);
@@ -178,6 +179,61 @@ pub fn wrapped(
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
+}
+
+/// The text in lines of at most `width` columns, if that is given. A longer line is broken at blanks and continues below its last column, or
+/// two columns further to the right than it began. A single word is not broken: the terminal does that, and what is copied stays whole.
+pub fn folded(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    let mut folded = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let rest = line.strip_suffix('\n').unwrap_or(line);
+        fold(rest, width, &mut folded);
+        folded.push_str(&line[rest.len()..]);
+    }
+    folded
+}
+
+/// Adds a line, in several lines if it is too long.
+fn fold(line: &str, width: usize, folded: &mut String) {
+    let begin = line.len() - line.trim_start().len();
+    let column = last_gap(line).map_or(0, |end| line[..end].width());
+    let indent = if column > begin { column } else { begin + 2 };
+    let indent = if indent <= width / 2 { indent } else { (begin + 2).min(width / 2) };
+    let (mut rest, mut from, mut room) = (line, begin, width);
+    while let Some(end) = end_of_first(rest, from, room) {
+        folded.push_str(rest[..end].trim_end());
+        rest = rest[end..].trim_start();
+        if rest.is_empty() {
+            return;
+        }
+        folded.push('\n');
+        folded.push_str(&" ".repeat(indent));
+        (from, room) = (0, width - indent);
+    }
+    folded.push_str(rest);
+}
+
+/// Where the last gap of a line ends: two blanks or more between words.
+pub(crate) fn last_gap(text: &str) -> Option<usize> {
+    let at = text.trim_end().rfind("  ")?;
+    Some(at + text[at..].len() - text[at..].trim_start().len())
+}
+
+/// The length of the first line of a text that does not fit into `width` columns: up to the last blank that is in them, or, if its first
+/// word is longer, up to the first blank. The first `from` bytes do not count as blanks. `None` if the text fits, or is one word.
+fn end_of_first(text: &str, from: usize, width: usize) -> Option<usize> {
+    let (mut column, mut end) = (0, None);
+    for (at, c) in text.char_indices() {
+        if c == ' ' && at >= from && (column <= width || end.is_none()) {
+            end = Some(at);
+        }
+        column += c.width().unwrap_or(0);
+        if column > width && end.is_some() {
+            return end;
+        }
+    }
+    None
 }
 
 /// The text in at most `width` columns. Of a longer text the end is kept, after a mark, because names differ in their ends.
@@ -255,6 +311,11 @@ mod tests {
             let text = at(Some(width));
             assert!(text.lines().all(|line| line.width() <= width), "{width}: {text}");
         }
+        // A last column that is left out takes no room.
+        let rows = [row(["A", "BBBB", "CCCC", "DDDDDDDDDD"])];
+        let sides = [Side::Right; 4];
+        assert_eq!(fitted(&sides, &rows, &[3, 2, 1], Some(13)), "A  BBBB  CCCC\n");
+        assert_eq!(fitted(&sides, &rows, &[3, 2, 1], Some(12)), "A  BBBB\n");
         // A column of numbers is not cut.
         let numbers = fitted(
             &[Side::Left, Side::Right],
@@ -278,6 +339,27 @@ mod tests {
             "  head  [0]=0 [1]=0 [2]=0\n        [3]=0 [4]=0 [5]=0\n"
         );
         assert_eq!(wrapped("  none  ", [""; 0], 26), "  none\n");
+    }
+
+    #[test]
+    fn long_lines_continue_below_their_last_column() {
+        assert_eq!(folded("one two three", None), "one two three");
+        assert_eq!(folded("one two\n\n  a\n", Some(7)), "one two\n\n  a\n");
+        assert_eq!(folded("one two three\nfour\n", Some(9)), "one two\n  three\nfour\n");
+        assert_eq!(
+            folded("  cpu    4  0 | 1 | 2 | 3\n", Some(24)),
+            "  cpu    4  0 | 1 | 2 |\n            3\n"
+        );
+        // The last column begins too far to the right.
+        assert_eq!(folded("aaaa bbbb  cc dd ee", Some(14)), "aaaa bbbb  cc\n  dd ee");
+        // A word is not broken, whether it comes first or later.
+        assert_eq!(folded("/a/long/path b", Some(6)), "/a/long/path\n  b");
+        assert_eq!(folded("b /a/long/path", Some(6)), "b\n  /a/long/path");
+        assert_eq!(folded("日本 日本 日本", Some(10)), "日本 日本\n  日本");
+        let text = "  word".repeat(100_000);
+        let lines = folded(&text, Some(40));
+        assert!(lines.lines().all(|line| line.width() <= 40));
+        assert_eq!(lines.split_whitespace().count(), 100_000);
     }
 
     #[test]

@@ -44,7 +44,10 @@ impl std::fmt::Display for ClientError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ClientError::Refused(refusal) => refusal.fmt(f),
-            ClientError::Protocol(what) => write!(f, "the process answered {what}"),
+            ClientError::Protocol(what) => write!(
+                f,
+                "the process answered {what}; it has another version of nearq: use the command of that version"
+            ),
             ClientError::TooLong { most } => write!(
                 f,
                 "the answer is longer than the limit of {most} bytes; the process has too many queues, or does not use nearq"
@@ -60,7 +63,9 @@ impl std::fmt::Display for ClientError {
                 io::ErrorKind::UnexpectedEof
                 | io::ErrorKind::BrokenPipe
                 | io::ErrorKind::ConnectionReset => {
-                    f.write_str("the process closed the connection before it answered")
+                    f.write_str(
+                        "the process closed the connection before it answered; `nearq ps` says whether it still runs",
+                    )
                 }
                 io::ErrorKind::NotConnected => {
                     f.write_str("the connection failed earlier; connect again")

@@ -90,7 +90,7 @@ impl std::fmt::Display for ConnectError {
             }
             ConnectError::NotYours { pid, user } => write!(
                 f,
-                "process {pid} belongs to user {user}; only that user and root may inspect it"
+                "process {pid} belongs to user {user}; only that user and root may inspect it: run the command as one of them"
             ),
             ConnectError::NoDescriptors { pid, error } => {
                 write!(
@@ -102,7 +102,7 @@ impl std::fmt::Display for ConnectError {
                 let tried: Vec<_> = tried.iter().map(|path| path.display().to_string()).collect();
                 write!(
                     f,
-                    "process {pid} ({command}) does not listen: it does not use nearq, has not used it yet, or runs with NEARQ_CONTROL=off; searched for {}",
+                    "process {pid} ({command}) does not listen: it does not use nearq, has not used it yet, or runs with NEARQ_CONTROL=off; searched for {}; `nearq ps` lists those that can be inspected",
                     tried.join(", ")
                 )
             }

@@ -256,7 +256,10 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Refusal::NoSuchQueue { queue, queues } if queues.is_empty() => {
-                write!(f, "there is no queue `{queue}`: the process has none")
+                write!(
+                    f,
+                    "there is no queue `{queue}`: the process has none now; `nearq ps` shows how many each process has"
+                )
             }
             Refusal::NoSuchQueue { queue, queues } => {
                 write!(f, "there is no queue `{queue}`; there are {}", some_of(queues))?;
@@ -308,7 +311,10 @@ mod tests {
             let queues = (1..=count).map(|number| format!("q{number}")).collect();
             Refusal::NoSuchQueue { queue: "x".into(), queues }.to_string()
         };
-        assert_eq!(refusal(0), "there is no queue `x`: the process has none");
+        assert_eq!(
+            refusal(0),
+            "there is no queue `x`: the process has none now; `nearq ps` shows how many each process has"
+        );
         assert_eq!(refusal(2), "there is no queue `x`; there are q1, q2");
         assert!(refusal(12).ends_with("q11, q12"));
         assert!(refusal(200).ends_with("q12 and 188 more; `nearq dump PID` lists them"));

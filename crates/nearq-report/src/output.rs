@@ -50,7 +50,7 @@ impl Outputs {
             output::print_aside(&report.text);
             Ok(())
         } else {
-            output::print(&report.text).map_err(failed)
+            output::print_text(&report.text).map_err(failed)
         };
         let json = || report.to_json() + "\n";
         let written = match &self.json {

@@ -24,7 +24,7 @@ impl Progress {
 
     /// Begins an experiment of that many steps.
     pub fn begin(&self, steps: usize) {
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} left  {wide_msg}");
+        let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {eta} left  {wide_msg}");
         self.0.set_style(style.expect("the template is a constant"));
         self.0.set_length(steps as u64);
     }

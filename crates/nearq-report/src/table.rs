@@ -1,7 +1,7 @@
 //! Tables in plain text: columns that line up, whatever the width of their numbers.
 
 use nearq_command::screen::{self, GAP, Side, plain};
-use std::{fmt, iter};
+use std::fmt;
 
 /// A table in plain text; its cells contain no control characters for a terminal. The first column is aligned to the left, the others to
 /// the right.
@@ -40,28 +40,52 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sides = iter::once(Side::Left).chain(iter::repeat(Side::Right));
-        let sides: Vec<Side> = sides.take(self.headings.len()).collect();
+impl Table {
+    /// The text in lines of at most `width` columns if that is given: for that, whole columns are left out, those in `spare` one after the
+    /// other.
+    pub fn fitted(&self, spare: &[usize], width: Option<usize>) -> String {
         let rows = self.lines.iter().filter_map(|line| match line {
             Line::Cells(cells) => Some(cells),
             Line::Remark(_) => None,
         });
-        let widths = screen::widths(sides.len(), rows.chain([&self.headings]));
-        if !self.title.is_empty() {
-            writeln!(f, "{}\n", self.title)?;
+        let widths = screen::widths(self.headings.len(), rows.chain([&self.headings]));
+        let mut kept: Vec<usize> = (0..widths.len()).collect();
+        let total = |kept: &[usize]| {
+            kept.iter().map(|&column| widths[column]).sum::<usize>()
+                + GAP * kept.len().saturating_sub(1)
+        };
+        for column in spare {
+            if width.is_none_or(|width| total(&kept) <= width) {
+                break;
+            }
+            kept.retain(|kept| kept != column);
         }
-        f.write_str(&screen::row(&sides, &widths, &self.headings))?;
-        let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
-        writeln!(f, "{}", "-".repeat(total))?;
+        let side = |column: usize| if column == 0 { Side::Left } else { Side::Right };
+        let sides: Vec<Side> = kept.iter().map(|&column| side(column)).collect();
+        let kept_widths: Vec<usize> = kept.iter().map(|&column| widths[column]).collect();
+        let row = |cells: &[String]| {
+            let of = |&column: &usize| cells.get(column).cloned().unwrap_or_default();
+            screen::row(&sides, &kept_widths, &kept.iter().map(of).collect::<Vec<_>>())
+        };
+        let mut text = String::new();
+        if !self.title.is_empty() {
+            text += &format!("{}\n\n", self.title);
+        }
+        text += &row(&self.headings);
+        text += &format!("{}\n", "-".repeat(total(&kept)));
         for line in &self.lines {
             match line {
-                Line::Cells(cells) => f.write_str(&screen::row(&sides, &widths, cells))?,
-                Line::Remark(text) => writeln!(f, "{text}")?,
+                Line::Cells(cells) => text += &row(cells),
+                Line::Remark(remark) => text += &format!("{remark}\n"),
             }
         }
-        Ok(())
+        text
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.fitted(&[], None))
     }
 }
 
@@ -95,6 +119,14 @@ mod tests {
                         cache               5\n\
                         numa          = system\n";
         assert_eq!(table.to_string(), expected);
+        assert_eq!(table.fitted(&[2, 1], Some(26)), expected);
+        let narrow = "HIGH\n\n                MiB/s\n\
+                      ---------------------\n\
+                      system  1159.40 ±1.34\n\
+                      cache               5\n\
+                      numa          = system\n";
+        assert_eq!(table.fitted(&[2, 1], Some(25)), narrow);
+        assert!(table.fitted(&[2, 1], Some(5)).starts_with("HIGH\n\n\n------\nsystem\n"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use nearq_command::screen::{Side, or_dash, pad, plain, wrapped};
 use nearq_control::protocol::{Dump, QueueDump};
 
 use super::View;
-use super::text::{head, name_columns, names, title};
+use super::text::{head, names, title};
 
 /// The section.
 pub(super) fn homes(dump: &Dump, view: &View) -> String {
@@ -41,7 +41,7 @@ pub(super) fn homes(dump: &Dump, view: &View) -> String {
         return text;
     }
     let names = names(dump);
-    let columns = name_columns(queues.iter().map(|queue| names[&queue.id].as_str()));
+    let columns = view.name_columns(queues.iter().map(|queue| names[&queue.id].as_str()));
     let _ = writeln!(text, "\n{} node    at_home       away memory ]", head(columns));
     for queue in queues {
         let name = pad(&names[&queue.id], columns, Side::Left);

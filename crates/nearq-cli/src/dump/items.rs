@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use nearq_command::screen::{Side, or_dash, pad, plain, time};
 use nearq_control::protocol::{Dump, Locks};
 
-use super::text::{head, name_columns, names, title};
+use super::View;
+use super::text::{head, names, title};
 
 /// The name of a queue in this dump. A queue that has ended meanwhile has the name that the item reports.
 fn called<'a>(names: &'a BTreeMap<u64, String>, id: u64, name: &'a str) -> &'a str {
@@ -14,13 +15,13 @@ fn called<'a>(names: &'a BTreeMap<u64, String>, id: u64, name: &'a str) -> &'a s
 }
 
 /// "Running".
-pub(super) fn running(dump: &Dump) -> String {
+pub(super) fn running(dump: &Dump, view: &View) -> String {
     let names = names(dump);
     let mut text = title("Running");
     if dump.running.is_empty() {
         return text + "nothing\n";
     }
-    let columns = name_columns(names.values().map(String::as_str));
+    let columns = view.name_columns(names.values().map(String::as_str));
     let wide =
         dump.running.iter().map(|item| item.worker.chars().count()).max().unwrap_or(0).max(6);
     let _ = writeln!(
@@ -56,13 +57,13 @@ pub(super) fn running(dump: &Dump) -> String {
 }
 
 /// "Waiting".
-pub(super) fn waiting(dump: &Dump) -> String {
+pub(super) fn waiting(dump: &Dump, view: &View) -> String {
     let names = names(dump);
     let mut text = title("Waiting");
     if dump.waiting.is_empty() {
         return text + "nothing\n";
     }
-    let columns = name_columns(names.values().map(String::as_str));
+    let columns = view.name_columns(names.values().map(String::as_str));
     let _ =
         writeln!(text, "{} {:>5} {:>9} {:>7} function ]", head(columns), "pool", "items", "oldest");
     for items in &dump.waiting {

@@ -29,10 +29,16 @@ pub(super) fn head(name: usize) -> String {
     format!("[{:^1$}\\", "workqueue", name - 2)
 }
 
-/// The width of names.
-pub(super) fn name_columns<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
-    let longest = names.into_iter().map(|name| name.chars().count()).max();
-    longest.unwrap_or(0).clamp(NAME, LONG_NAME)
+impl View {
+    /// The width of names: less on a narrow terminal.
+    pub(super) fn name_columns<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> usize {
+        let longest = names.into_iter().map(|name| name.chars().count()).max();
+        let (least, most) = match self.width {
+            80.. => (NAME, LONG_NAME),
+            width => (width / 3, width / 2),
+        };
+        longest.unwrap_or(0).clamp(least, most)
+    }
 }
 
 /// The names of queues; queues that share a name also have their number.
@@ -188,7 +194,7 @@ fn is_next_of(before: &PoolDump, pool: &PoolDump) -> bool {
 /// "Workqueue CPU -> pool": a column for each CPU, or runs of CPUs if there are too many.
 pub(super) fn queues(dump: &Dump, view: &View) -> String {
     let names = names(dump);
-    let columns = name_columns(names.values().map(String::as_str));
+    let columns = view.name_columns(names.values().map(String::as_str));
     let pools = || dump.queues.iter().flat_map(|queue| &queue.cpu_pool);
     let digits = pools().map(|pool| pool.to_string().len()).max().unwrap_or(0);
     let cpus = dump.queues.iter().map(|queue| queue.cpu_pool.len()).max().unwrap_or(0);
@@ -234,7 +240,7 @@ pub(super) fn rescuers(dump: &Dump, view: &View) -> String {
     let names = names(dump);
     let with: Vec<_> =
         dump.queues.iter().filter_map(|queue| Some((queue, queue.rescuer.as_ref()?))).collect();
-    let columns = name_columns(with.iter().map(|(queue, _)| names[&queue.id].as_str()));
+    let columns = view.name_columns(with.iter().map(|(queue, _)| names[&queue.id].as_str()));
     let cpus = |queue: &QueueDump| view.cpus(&queue.cpus);
     let wide =
         with.iter().map(|(queue, _)| cpus(queue).len()).max().unwrap_or(0).clamp(12, LONG_NAME);
@@ -264,7 +270,7 @@ pub(super) fn limits(dump: &Dump, view: &View) -> String {
     let names = names(dump);
     let unbound: Vec<&QueueDump> =
         dump.queues.iter().filter(|queue| queue.kind != "percpu").collect();
-    let columns = name_columns(unbound.iter().map(|queue| names[&queue.id].as_str()));
+    let columns = view.name_columns(unbound.iter().map(|queue| names[&queue.id].as_str()));
     let by_column = columns + 10 + 10 * (dump.nodes.len() + 1) <= view.width;
     text += &format!("\n[{:^1$}  {2:>4} {3:>4}", "workqueue", columns - 2, "min", "max");
     if by_column {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use nearq_command::screen::{Side, counted, fitted, or_dash, plain, width_of};
+use nearq_command::screen::{Side, counted, fitted, folded, or_dash, plain, width_of};
 use nearq_home::Nodes;
 use nearq_processes::Account;
 use nearq_processes::jobs::{End, Outcome, Report, most};
@@ -96,7 +96,8 @@ pub(super) fn table(
 ) -> String {
     let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     rows.extend(reports.iter().map(|report| row(report, nodes)));
-    let mut text = fitted(&SIDES, &rows, &SPARE, width_of(&std::io::stderr()));
+    let width = width_of(&std::io::stderr());
+    let mut text = fitted(&SIDES, &rows, &SPARE, width);
     let sum = |of: fn(&Report) -> Duration| seconds(reports.iter().map(of).sum());
     text += &format!(
         "{}, {} s; user {} s, system {} s\n",
@@ -108,7 +109,7 @@ pub(super) fn table(
     if let Some(why) = without {
         text += &format!("homes: {why}\n");
     }
-    text
+    folded(&text, width)
 }
 
 /// The number of jobs, by how they ended.

@@ -212,7 +212,7 @@ impl Audience for RunDisplay {
         match &self.drawn {
             None if self.begin.elapsed() < PATIENCE => return,
             None => {
-                let style = ProgressStyle::with_template("{bar:30} {pos}/{len}{wide_msg}");
+                let style = ProgressStyle::with_template("{bar:20} {pos}/{len}{wide_msg}");
                 bar.set_style(style.expect("the template is a constant"));
             }
             Some((drawn, since)) if drawn == counts && since.elapsed() < UPDATE_INTERVAL => {

@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{env, fs};
+use std::{env, fs, io};
 
-use nearq_command::screen::{Side, columns};
+use nearq_command::screen::{Side, fitted, width_of};
 use nearq_home::{Nodes, Weights};
 use nearq_processes::tree::{self, Choose, Summary};
 use nearq_topology::CpuSet;
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
     };
     let report = |summary: &Summary| {
         if options.summary {
-            output::print_aside(&text(nodes, summary));
+            output::print_aside(&text(nodes, summary, width_of(&io::stderr())));
         }
         if let Some(path) = &options.json {
             // With `-`, the JSON goes to standard output, after the output of the command.
@@ -137,8 +137,8 @@ fn loadable(file: &Path) -> Result<PathBuf, &'static str> {
     Ok(path)
 }
 
-/// The summary as text.
-fn text(nodes: &Nodes, summary: &Summary) -> String {
+/// The summary as text, its table in lines of at most `width` columns if that is given.
+fn text(nodes: &Nodes, summary: &Summary, width: Option<usize>) -> String {
     let head = ["HOME", "CPUS", "CHOSEN", "AT-HOME", "AWAY"].map(String::from);
     let mut rows = vec![head.to_vec()];
     for (index, node) in nodes.iter().enumerate() {
@@ -152,32 +152,84 @@ fn text(nodes: &Nodes, summary: &Summary) -> String {
             seconds(away),
         ]);
     }
-    let mut text =
-        columns(&[Side::Right, Side::Left, Side::Right, Side::Right, Side::Right], &rows);
+    let sides = [Side::Right, Side::Left, Side::Right, Side::Right, Side::Right];
+    // The home, and the CPU time on it and elsewhere, stay.
+    let mut text = fitted(&sides, &rows, &[1, 2], width);
     let counts = &summary.counts;
     let lines = [
-        (summary.let_out, "times let out of a home"),
-        (summary.brought_home, "times brought back"),
-        (summary.used, "homes assigned to processes that had run for some time"),
-        (summary.inherited, "homes kept by processes whose parent had ended"),
-        (counts.left_alone, "programs left alone because they chose their own CPUs"),
-        (counts.full, "programs without a home: the table was full"),
-        (counts.affinity_refused, "programs without a home: setting their CPUs was refused"),
+        (summary.let_out, ["time let out of a home", "times let out of a home"]),
+        (summary.brought_home, ["time brought back", "times brought back"]),
+        (
+            summary.used,
+            [
+                "home assigned to a process that had run for some time",
+                "homes assigned to processes that had run for some time",
+            ],
+        ),
+        (
+            summary.inherited,
+            [
+                "home kept by a process whose parent had ended",
+                "homes kept by processes whose parent had ended",
+            ],
+        ),
+        (
+            counts.left_alone,
+            [
+                "program left alone because it chose its own CPUs",
+                "programs left alone because they chose their own CPUs",
+            ],
+        ),
+        (
+            counts.full,
+            [
+                "program without a home: the table was full",
+                "programs without a home: the table was full",
+            ],
+        ),
+        (
+            counts.affinity_refused,
+            [
+                "program without a home: setting its CPUs was refused",
+                "programs without a home: setting their CPUs was refused",
+            ],
+        ),
         (
             counts.memory_refused,
-            "programs without memory from their home: setting the memory policy was refused",
+            [
+                "program without memory from its home: setting the memory policy was refused",
+                "programs without memory from their home: setting the memory policy was refused",
+            ],
         ),
-        (summary.statically_linked, "statically linked programs, which choose no home"),
+        (
+            summary.statically_linked,
+            [
+                "statically linked program, which chooses no home",
+                "statically linked programs, which choose no home",
+            ],
+        ),
         (
             summary.more_rights,
-            "programs with more privileges than their caller, which choose no home",
+            [
+                "program with more privileges than its caller, which chooses no home",
+                "programs with more privileges than their caller, which choose no home",
+            ],
         ),
-        (summary.strangers, "entries of processes that do not belong to this tree, removed"),
-        (summary.still_narrow as u64, "threads that could not get all CPUs back"),
+        (
+            summary.strangers,
+            [
+                "entry of a process that does not belong to this tree, removed",
+                "entries of processes that do not belong to this tree, removed",
+            ],
+        ),
+        (
+            summary.still_narrow as u64,
+            ["thread that could not get all CPUs back", "threads that could not get all CPUs back"],
+        ),
     ];
-    for (count, what) in lines {
+    for (count, [one, several]) in lines {
         if count > 0 {
-            text += &format!("{count} {what}\n");
+            text += &format!("{count} {}\n", if count == 1 { one } else { several });
         }
     }
     text
@@ -230,13 +282,17 @@ mod tests {
         summary.counts.chosen = vec![12, 3];
         summary.cpu_time = vec![(Duration::from_millis(1250), Duration::from_millis(10)); 2];
         summary.let_out = 2;
+        summary.inherited = 1;
         assert_eq!(
-            text(&nodes, &summary),
+            text(&nodes, &summary, None),
             "HOME  CPUS  CHOSEN  AT-HOME  AWAY\n\
              \x20  0  0-3       12     1.25  0.01\n\
              \x20  1  4-7        3     1.25  0.01\n\
-             2 times let out of a home\n"
+             2 times let out of a home\n\
+             1 home kept by a process whose parent had ended\n"
         );
+        let narrow = text(&nodes, &summary, Some(30));
+        assert!(narrow.starts_with("HOME  CHOSEN  AT-HOME  AWAY\n"), "{narrow}");
         let value = value(&nodes, &summary);
         assert_eq!(value["homes"][1]["chosen"], 3);
         assert_eq!(value["let_out"], 2);

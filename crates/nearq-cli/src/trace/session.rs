@@ -1,13 +1,15 @@
 //! A running trace: where its events go, and its counts.
 
 use std::collections::BTreeMap;
+use std::io;
 
-use nearq_command::screen::counted;
+use nearq_command::screen::{counted, width_of};
 use nearq_control::client::ClientError;
 use nearq_control::protocol::{TraceBatch, TraceKind};
 use serde_json::Value;
 
 use super::file::TraceFile;
+use super::lines::Columns;
 use super::names::Names;
 use super::{lines, objects};
 use crate::output::{self, Failure};
@@ -79,7 +81,7 @@ impl Session {
     /// Shows that the trace has started, before anything has happened.
     fn begin(&mut self) -> Result<Option<Ended>, Failure> {
         let Output::Lines { headed, .. } = &mut self.output else { return Ok(None) };
-        if std::mem::replace(headed, true) || output::try_print(&lines::heading())? {
+        if std::mem::replace(headed, true) || output::try_print(&lines::heading(columns()))? {
             return Ok(None);
         }
         Ok(Some(Ended::Unread))
@@ -107,8 +109,9 @@ impl Session {
                 }
             }
             Output::Lines { headed, begin } => {
+                let columns = columns();
                 if !std::mem::replace(headed, true) {
-                    text.push_str(&lines::heading());
+                    text.push_str(&lines::heading(columns));
                 }
                 // No line is needed if every item is reported.
                 if share && !(begin.is_none() && batch.dropped == 0 && batch.every <= 1) {
@@ -116,7 +119,7 @@ impl Session {
                 }
                 for event in &batch.events {
                     let begin = *begin.get_or_insert(event.at_ns);
-                    text.push_str(&lines::line(event, begin, &self.names));
+                    text.push_str(&lines::line(event, begin, &self.names, columns));
                 }
             }
         }
@@ -154,6 +157,11 @@ impl Session {
             ))),
         }
     }
+}
+
+/// The columns of lines: those that fit the terminal, whose width may have changed.
+fn columns() -> Columns {
+    Columns::within(width_of(&io::stdout()))
 }
 
 impl Counts {

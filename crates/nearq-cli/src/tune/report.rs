@@ -32,8 +32,9 @@ const COLUMNS: [Column; 4] = [
 ];
 
 impl Facts<'_> {
-    /// The report as text: the table and the conclusion. What was set afterwards is not part of it.
-    pub(super) fn text(&self) -> String {
+    /// The report as text: the table, in lines of at most `width` columns if that is given, and the conclusion. What was set afterwards is
+    /// not part of it.
+    pub(super) fn text(&self, width: Option<usize>) -> String {
         let Settled { goal, rounds, measured, settle, seed, .. } = self.settled;
         let about = match goal {
             Goal::Throughput => "throughput",
@@ -50,7 +51,12 @@ impl Facts<'_> {
             rounded(measured.as_secs_f64()),
             rounded(settle.as_secs_f64()),
         );
-        text.push_str(&self.table().to_string());
+        // The configuration and its gain stay; what the goal is about is left out last.
+        let spare = match goal {
+            Goal::Throughput => [5, 4, 3, 2],
+            Goal::Latency => [3, 2, 4, 5],
+        };
+        text.push_str(&self.table().fitted(&spare, width));
         text.push('\n');
         text.push_str(&self.conclusion());
         text

@@ -10,25 +10,31 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::Stdio;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Command lines of each subcommand that end by themselves, and whether what they print is a table that must fit a terminal of 60 columns.
+/// Command lines of each subcommand that end by themselves, and whether what they print is for people, in lines that must fit the terminal. Of
+/// the others a program reads the output.
 fn lines(subcommand: &str) -> &'static [(&'static [&'static str], bool)] {
     match subcommand {
-        "topo" => &[(&[], false), (&["--on", "core:1 pu:1"], false)],
+        "topo" => &[
+            (&[], true),
+            (&["--on", "core:1 pu:1"], true),
+            (&["--on", "epyc-7551-2s", "--costs"], true),
+        ],
         "run" => &[
             (&["--summary", "-j1", "sh", "-c", "exit 0 $0", ":::", "a"], true),
             (&["--dry-run", "echo", ":::", "a"], true),
         ],
-        "homes" | "ps" => &[(&[], true)],
-        "dump" => &[(&["PID"], false)],
+        "homes" => &[(&[], true), (&["--all", "--pages"], true)],
+        "ps" => &[(&[], true)],
+        "dump" => &[(&["PID"], true), (&["PID", "--items", "--locks", "--masks"], true)],
         "top" => &[(&["PID", "--once", "-i", "0.1"], true)],
-        "get" => &[(&["PID"], false), (&["PID", "crypt", "affinity_scope"], true)],
-        "set" => &[(&["PID", "crypt", "affinity_scope=cache"], false)],
-        "trace" => &[(&["PID", "--items", "1"], false)],
+        "get" => &[(&["PID"], true), (&["PID", "crypt", "affinity_scope"], true)],
+        "set" => &[(&["PID", "crypt", "affinity_scope=cache"], true)],
+        "trace" => &[(&["PID", "--items", "1"], true)],
         "tune" => {
-            &[(&["PID", "crypt", "--seconds", "0.05", "--settle", "0", "--rounds", "1"], false)]
+            &[(&["PID", "crypt", "--seconds", "0.05", "--settle", "0", "--rounds", "1"], true)]
         }
         "metrics" => &[(&["PID"], false), (&["--all"], false)],
-        "knobs" => &[(&[], false)],
+        "knobs" => &[(&[], true), (&["affinity_scope"], true), (&["--json"], false)],
         // A separate program; a script for a shell, files, and the help, which has its own tests.
         "bench" | "sim" | "completions" | "man" | "help" => &[],
         other => {
@@ -69,7 +75,8 @@ fn printed(folder: &str, words: &[String], columns: u16, variable: (&str, &str))
     let mut text = Vec::new();
     let _ = person.read_to_end(&mut text);
     child.wait().unwrap();
-    String::from_utf8_lossy(&text).replace('\r', "")
+    // A terminal gets two bytes for the end of a line. Alone, the first one begins the same line again, as a bar does.
+    String::from_utf8_lossy(&text).replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// The text without the sequences that move the cursor and clear lines, as a progress bar does; `None` if it has others.
@@ -97,6 +104,11 @@ fn wrong_plurals(text: &str) -> Vec<String> {
         "workers",
         "pools",
         "processes",
+        "times",
+        "programs",
+        "homes",
+        "bytes",
+        "milliseconds",
         "caches",
         "cores",
         "rounds",
@@ -118,31 +130,36 @@ fn wrong_plurals(text: &str) -> Vec<String> {
     pairs.map(|pair| pair.join(" ")).collect()
 }
 
+/// Whether a line is wider than the terminal. The terminal itself breaks long words, and messages, which are one line.
+fn is_too_long(line: &str, columns: usize) -> bool {
+    line.width() > columns && line.split_whitespace().count() > 1 && !line.starts_with("nearq: ")
+}
+
 #[test]
 fn every_subcommand_keeps_the_habits_of_a_terminal() {
     let folder = serve("habits", Answers::Plainly);
     let pid = std::process::id().to_string();
     let mut wrong = Vec::new();
     for subcommand in subcommands() {
-        for (words, is_narrow) in lines(&subcommand) {
+        for (words, is_for_people) in lines(&subcommand) {
             let words = [subcommand.as_str()].into_iter().chain(words.iter().copied());
             let words: Vec<String> =
                 words.map(|word| if word == "PID" { pid.clone() } else { word.into() }).collect();
             let mut complain =
                 |what: String| wrong.push(format!("nearq {}: {what}", words.join(" ")));
-            let text = printed(&folder.path(""), &words, 60, ("NO_COLOR", "1"));
-            if text.is_empty() {
-                complain("it prints nothing".into());
-            }
-            match without_moves(&text) {
-                None => complain(format!("it has escapes with NO_COLOR: {text:?}")),
-                Some(plain) => {
-                    wrong_plurals(&plain).into_iter().for_each(&mut complain);
-                    // Only columns have several blanks; messages are wrapped by the terminal.
-                    let is_long = |line: &&str| line.width() > 60 && line.trim().contains("  ");
-                    if let Some(line) = plain.lines().find(is_long).filter(|_| *is_narrow) {
-                        complain(format!("a line is wider than the terminal: {line}"));
-                    }
+            for columns in [40, 60, 80] {
+                let text = printed(&folder.path(""), &words, columns, ("NO_COLOR", "1"));
+                if text.is_empty() {
+                    complain("it prints nothing".into());
+                }
+                let Some(plain) = without_moves(&text) else {
+                    complain(format!("it has escapes with NO_COLOR: {text:?}"));
+                    continue;
+                };
+                wrong_plurals(&plain).into_iter().for_each(&mut complain);
+                let too_long = plain.lines().find(|line| is_too_long(line, columns.into()));
+                if let Some(line) = too_long.filter(|_| *is_for_people) {
+                    complain(format!("on {columns} columns, this line is longer: {line}"));
                 }
             }
             let text = printed(&folder.path(""), &words, 80, ("TERM", "dumb"));
@@ -155,7 +172,24 @@ fn every_subcommand_keeps_the_habits_of_a_terminal() {
 }
 
 #[test]
-fn plurals_and_colours_are_recognized() {
+fn a_file_gets_long_lines() {
+    let folder = serve("habits-file", Answers::Plainly);
+    let pid = std::process::id().to_string();
+    for (words, line) in [
+        (&["topo", "--on", "epyc-9654-2s"][..], "  cpu           384  0 | 1 | 2 | 3 | "),
+        (&["top", &pid, "--once", "-i", "0.1"], "WORKQUEUE"),
+    ] {
+        let output = nearq().args(words).env("XDG_RUNTIME_DIR", folder.path("")).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let found = text.lines().find(|text| text.starts_with(line));
+        assert!(found.is_some_and(|line| line.width() > 80), "nearq {words:?}: {text}");
+    }
+}
+
+#[test]
+fn plurals_colours_and_long_lines_are_recognized() {
+    assert!(is_too_long("a  bc", 4) && !is_too_long("a  bc", 5));
+    assert!(!is_too_long("  /a/long/path", 4) && !is_too_long("nearq: a message", 4));
     assert_eq!(
         wrong_plurals("of 1 rounds (1 CPUs) 11 items, 1 job: 1 settings."),
         ["1 rounds", "(1 CPUs)", "1 settings."]

@@ -407,7 +407,7 @@ fn a_process_of_another_user_is_reported_as_such() {
     };
     let line = errors(&output);
     let expected = format!(
-        "nearq: process 1 belongs to user {owner}; only that user and root may inspect it\n"
+        "nearq: process 1 belongs to user {owner}; only that user and root may inspect it: run the command as one of them\n"
     );
     assert_eq!((output.status.code(), line), (Some(2), expected));
 }

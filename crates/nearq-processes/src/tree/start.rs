@@ -142,10 +142,17 @@ impl fmt::Display for Error {
             // The file was found.
             Error::NotExecutable(name, error) if error.kind() == io::ErrorKind::NotFound => {
                 let name = name.display();
-                write!(out, "{name}: cannot be executed: its interpreter or loader does not exist")
+                write!(
+                    out,
+                    "{name}: cannot be executed: its interpreter or loader does not exist; `head -n 1` shows a script's interpreter"
+                )
             }
             Error::NotExecutable(name, error) => {
-                write!(out, "{}: cannot be executed: {error}", name.display())
+                write!(
+                    out,
+                    "{}: cannot be executed: {error}; give a program; if it is your program, run `chmod +x` on it",
+                    name.display()
+                )
             }
             Error::Refused(what, error) => write!(out, "a tree of processes needs {what}: {error}"),
         }
