@@ -46,11 +46,10 @@ libc_of() {
     "${tools}objdump" -T "$@" | grep -oE 'GLIBC_[0-9.]+' | sed 's/GLIBC_//' | sort -Vu | tail -n 1
 }
 
-# finish NAME ROOT DEPENDS DESCRIPTION: the documentation and the package.
+# finish NAME ROOT DEPENDS DESCRIPTION: the documentation and the package. The copyright file is there.
 finish() {
     local name=$1 root=$2 documentation=$2/usr/share/doc/$1
-    mkdir -p "$documentation" "$root/DEBIAN"
-    cp packaging/copyright "$documentation/copyright"
+    mkdir -p "$root/DEBIAN"
     {
         echo "$name ($version) unstable; urgency=medium"
         printf '\n  * See CHANGELOG.md in the sources.\n\n'
@@ -82,6 +81,8 @@ program "$from/nearq-bench" "$root/usr/bin"
 program "$(tree_library "$target")" "$root/usr/lib/nearq" 644
 program "$from/libnearq_preload.so" "$root/usr/lib/nearq" 644
 shell_files "$(built "$own")/nearq" "$root"
+mkdir -p "$root/usr/share/doc/nearq"
+notices "$target" Cargo.toml nearq-cli nearq-bench nearq-preload >"$root/usr/share/doc/nearq/copyright"
 finish nearq "$root" "libc6 (>= $(libc_of "$root"/usr/bin/* "$root"/usr/lib/nearq/*)), libgcc-s1 (>= 4.2)" \
     "inspects, tunes and places programs on machines with many caches and nodes
  The command nearq inspects and tunes programs that use the work queues of the
@@ -99,6 +100,8 @@ fi
 root=$work/nearq-scx
 program "$target_folder/scx/release/nearq-scx" "$root/usr/bin"
 shell_files "$target_folder/scx/release/nearq-scx" "$root"
+mkdir -p "$root/usr/share/doc/nearq-scx"
+notices "$target" crates/nearq-scx/Cargo.toml nearq-scx >"$root/usr/share/doc/nearq-scx/copyright"
 install -D -m 644 packaging/nearq-scx.service "$root/usr/lib/systemd/system/nearq-scx.service"
 install -D -m 755 packaging/nearq-scx.prerm "$root/DEBIAN/prerm"
 finish nearq-scx "$root" "libc6 (>= $(libc_of "$root"/usr/bin/*)), libelf1 (>= 0.142) | libelf1t64, libgcc-s1 (>= 4.2), zlib1g" \

@@ -48,3 +48,12 @@ tree_library() {
     # shellcheck disable=SC2012 # cargo's names
     ls -t "$(built "$1")"/build/nearq-tree-*/out/libnearq_tree.so | head -n 1
 }
+
+# notices TARGET MANIFEST CRATE...: the copyright notices of a package with these crates of a workspace, and of all that they link.
+notices() {
+    local target=$1 manifest=$2
+    shift 2
+    cat packaging/copyright
+    echo
+    cargo xtask copyright "$manifest" "$target" "$@"
+}

@@ -38,6 +38,10 @@ for shell in bash zsh fish elvish; do
     "$program" completions "$shell" >"$folder/completions/nearq.$shell"
 done
 cp README.md LICENSE-MIT LICENSE-APACHE "$folder"
+{
+    notices "$target" Cargo.toml nearq-cli
+    printf '\nFiles: musl/*\nCopyright: © 2005-2020 Rich Felker, et al.\nLicense: MIT\nComment: The C library, which is linked statically.\n'
+} >"$folder/copyright"
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$work" -c "$name" | gzip -9n >"$out/$name.tar.gz"
 
 # What cargo resolves for the command and this target. cargo-cyclonedx writes beside the manifests: in a copy.

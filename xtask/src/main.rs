@@ -6,6 +6,7 @@
 mod api;
 mod book;
 mod callgrind;
+mod copyright;
 mod counts;
 mod errors;
 mod examples;
@@ -28,6 +29,8 @@ const USAGE: &str = "\
 usage: cargo xtask CHECK
   api        every type that a public signature of nearq names can be reached under `nearq::` (needs the nightly toolchain)
   book       the book is built from docs without a warning, and every link and anchor in it leads somewhere (needs mdbook)
+  copyright  MANIFEST TARGET CRATE...: prints the notices of the crates of others that these crates of a workspace link, as Debian's copyright
+             files have them
   counts     queueing, spawning and locking take the instructions that .ci/counts records, within 5 and 1 % (needs valgrind); with
              --write, they are written there
   layers     crates use each other only as the plan in layers.rs allows; examples import `nearq`, not the crates inside; the `Debug`
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         ["book"] => book::check(),
         // What mdBook calls when it builds the book.
         ["book-pages", arguments @ ..] => book::prepare(arguments),
+        ["copyright", manifest, target, names @ ..] => copyright::print(manifest, target, names),
         ["counts"] => counts::check(false),
         ["counts", "--write"] => counts::check(true),
         ["layers"] => layers::check(),
