@@ -139,6 +139,22 @@ const CASES: &[(&str, Steps)] = &[
         ]],
     ),
     (
+        "results of a job that runs again",
+        &[&[
+            "-k",
+            "-j1",
+            "--retries",
+            "3",
+            "--results",
+            "R",
+            "echo run {}; echo e >&2; echo x >> n{}; test $(wc -l < n{}) -ge {}",
+            ":::",
+            "1",
+            "2",
+            "4",
+        ]],
+    ),
+    (
         "results of combinations",
         &[&["-k", "--results", "R/", "echo", ":::", "a", "b", ":::", "1", "2"]],
     ),

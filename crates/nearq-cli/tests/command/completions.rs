@@ -17,8 +17,8 @@ fn offered(
 ) -> Option<Vec<String>> {
     let mut command = Command::new(shell);
     command.args(arguments).args(["-c", script, shell]).args(words);
-    // fish has no name before the arguments.
-    if shell == "fish" {
+    // These have no name before the arguments.
+    if ["fish", "elvish"].contains(&shell) {
         command = Command::new(shell);
         command.args(arguments).args(["-c", script]).args(words);
     }
@@ -45,6 +45,13 @@ fn offered(
 /// Checks what a shell offers. The candidates of `wanted` must be among those that are offered.
 fn check(shell: &str, arguments: &[&str], script: &str) {
     let folder = serve(&format!("completions-{shell}"), Answers::Plainly);
+    // Elvish has this module only where it reads keys: what the script hands to it is printed instead.
+    let modules = folder.path(".config/elvish/lib");
+    std::fs::create_dir_all(&modules).unwrap();
+    let module = "var completion: = (ns [&arg-completer=[&]])\n\
+                  fn complete-filename {|word| echo FILES }\n\
+                  fn complex-candidate {|word &display='' &code-suffix=''| echo $word }\n";
+    std::fs::write(format!("{modules}/edit.elv"), module).unwrap();
     let pid = std::process::id().to_string();
     let lines: [(&[&str], &[&str]); 7] = [
         (&["d"], &["dump"]),
@@ -146,6 +153,13 @@ fn zsh_completes_processes_queues_keys_and_values() {
 fn fish_completes_processes_queues_keys_and_values() {
     let script = "nearq completions fish | source; complete -C \"nearq $argv\"";
     check("fish", &["--no-config"], script);
+}
+
+#[test]
+fn elvish_completes_processes_queues_keys_and_values() {
+    let script = "use edit; eval (nearq completions elvish | slurp)\n\
+                  $edit:completion:arg-completer[nearq] nearq $@args";
+    check("elvish", &[], script);
 }
 
 #[test]
