@@ -4,7 +4,7 @@
 #
 #   fresh-crate.sh PACKAGED FOLDER TOOLCHAIN...
 #
-# PACKAGED has the packages and their index, as `cargo publish --workspace --dry-run` leaves them in `target/package/tmp-registry`. FOLDER,
+# PACKAGED has the packages and their index, as `packaging/publish.sh --dry-run` leaves them in `target/package/tmp-registry`. FOLDER,
 # which must be empty, becomes a registry of them, with a cargo home of its own. All other crates come from crates.io, in the newest versions
 # that the toolchain can compile, since the crate is new and has no Cargo.lock.
 set -euo pipefail
@@ -45,7 +45,9 @@ for toolchain in "$@"; do
     grep -q 'fn main' "$crate/src/main.rs"
     cd "$crate"
     unset CARGO_TARGET_DIR
-    cargo "+$toolchain" add --quiet --registry local nearq@0.1
+    # The commands of the page, for this toolchain and this registry, and for Cargo.toml alone: they print what they do.
+    typed=$("$root/.ci/commands-of.sh" "$root/docs/install.md" crate)
+    bash -euc "cargo() { command cargo '+$toolchain' \"\$@\" --registry local --quiet; }; $typed"
     cargo "+$toolchain" run --quiet
     echo "the README's first program runs with Rust $(rustc "+$toolchain" --version | cut -d' ' -f2) in a new crate"
 done
