@@ -13,7 +13,7 @@ use std::process::Command;
 const PROCESSORS: [&str; 4] = ["x86_64", "aarch64", "riscv64", "loongarch64"];
 
 /// How the library is linked: small, because each program that is executed loads it.
-const LINK: [&str; 9] = [
+const LINK: [&str; 10] = [
     // Nothing in the library unwinds. The unwinding information would need the standard library's functions.
     "-Wl,--defsym=rust_eh_personality=0",
     "-Wl,--no-eh-frame-hdr",
@@ -21,6 +21,9 @@ const LINK: [&str; 9] = [
     "-Wl,-z,nodlopen",
     // The compiler's start and end code is not linked: the library has its own.
     "-nostartfiles",
+    // That code would define this symbol. On aarch64, `pthread_atfork` passes its address, by which the C library knows whose handlers
+    // to forget when a library is unloaded; this one never is.
+    "-Wl,--defsym=__dso_handle=0",
     // This makes fewer segments in memory, and none whose protection changes after loading: each would cost a system call and a page
     // fault.
     "-Wl,-z,noseparate-code",
