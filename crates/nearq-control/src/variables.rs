@@ -136,6 +136,12 @@ pub const VARIABLES: &[Variable] = &[
         "The runtime leaves out that step; only in the copy of the checkout into which `cargo xtask variants` plants them",
     ),
     variable(
+        "NEARQ_COMMAND",
+        Reader::Tests,
+        "a file",
+        "The command `nearq`, for the tests of the Python package",
+    ),
+    variable(
         "NEARQ_FREEZE",
         Reader::Tests,
         "write",
@@ -212,7 +218,8 @@ mod tests {
                 if name != "target" {
                     sources(&path, found);
                 }
-            } else if matches!(extension.as_deref(), None | Some("rs" | "sh" | "c" | "toml")) {
+            } else if matches!(extension.as_deref(), None | Some("rs" | "sh" | "c" | "py" | "toml"))
+            {
                 found.push(path);
             }
         }
@@ -231,7 +238,9 @@ mod tests {
     fn every_variable_of_the_project_is_in_one_table() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let mut files = Vec::new();
-        for folder in ["crates", "compat", "examples", "verify", "xtask", ".ci"] {
+        for folder in
+            ["crates", "compat", "examples", "packaging", "python", "verify", "xtask", ".ci"]
+        {
             sources(&root.join(folder), &mut files);
         }
         let names =

@@ -42,16 +42,20 @@ fn offered(
     Some(text.lines().filter(|line| !line.is_empty()).map(String::from).collect())
 }
 
-/// Checks what a shell offers. The candidates of `wanted` must be among those that are offered.
-fn check(shell: &str, arguments: &[&str], script: &str) {
-    let folder = serve(&format!("completions-{shell}"), Answers::Plainly);
-    // Elvish has this module only where it reads keys: what the script hands to it is printed instead.
+/// Elvish has this module only where it reads keys: what the script hands to it is printed instead.
+fn give_elvish_its_module(folder: &Folder) {
     let modules = folder.path(".config/elvish/lib");
     std::fs::create_dir_all(&modules).unwrap();
     let module = "var completion: = (ns [&arg-completer=[&]])\n\
                   fn complete-filename {|word| echo FILES }\n\
                   fn complex-candidate {|word &display='' &code-suffix=''| echo $word }\n";
     std::fs::write(format!("{modules}/edit.elv"), module).unwrap();
+}
+
+/// Checks what a shell offers. The candidates of `wanted` must be among those that are offered.
+fn check(shell: &str, arguments: &[&str], script: &str) {
+    let folder = serve(&format!("completions-{shell}"), Answers::Plainly);
+    give_elvish_its_module(&folder);
     let pid = std::process::id().to_string();
     let lines: [(&[&str], &[&str]); 7] = [
         (&["d"], &["dump"]),
@@ -82,6 +86,7 @@ fn check(shell: &str, arguments: &[&str], script: &str) {
     // Names with characters that shells read as something else, typed in part; and those that mean something else as words.
     let names = &["a b", "it's", "back\\slash", "net:rx", "$(touch PWNED)", "#2", "two\nlines"];
     let named = serve(&format!("completions-named-{shell}"), Answers::Named(names));
+    give_elvish_its_module(&named);
     let typed = [
         ("a\\ ", "a b"),
         ("\"a ", "a b"),
@@ -94,7 +99,9 @@ fn check(shell: &str, arguments: &[&str], script: &str) {
         ("", "#7"),
     ];
     for (typed, wanted) in typed {
-        let words = ["get", &pid, typed];
+        // Elvish gives a completer words without their quotes.
+        let unquoted = typed.replace(['\\', '"'], "");
+        let words = ["get", &pid, if shell == "elvish" { &unquoted } else { typed }];
         let Some(found) = offered(shell, arguments, script, &named, &words) else { return };
         let is_it = |line: &String| {
             let value = line.split('\t').next().unwrap_or_default();

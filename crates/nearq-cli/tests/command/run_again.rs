@@ -172,13 +172,15 @@ fn two_runs_cannot_write_one_log() {
 fn a_run_that_begins_beside_another_one_leaves_its_log_alone() {
     let folder = Folder::new("again-beside");
     let (path, mark) = (folder.path("log"), folder.path("mark"));
-    // The second run starts when there is no log yet, and ends its first job when there is one.
+    // The second run starts when there is no log yet, and ends its first job when there is one. The first run ends after it.
     let script = format!(
-        "case $0 in first) touch {mark}1; until [ -e {mark}2 ]; do sleep 0.01; done;; second) until [ -s {path} ]; do sleep 0.01; done;; esac"
+        "case $0 in first) touch {mark}1; until [ -e {mark}2 ]; do sleep 0.01; done;; second) until [ -s {path} ]; do sleep 0.01; done;; \
+         end-first) until [ -e {mark}3 ]; do sleep 0.01; done;; esac"
     );
     let start = |name: &str| {
         let mut command = nearq();
-        command.args(["run", "-j1", "--joblog", &path, "sh", "-c", &script, ":::", name, "end"]);
+        let end = format!("end-{name}");
+        command.args(["run", "-j1", "--joblog", &path, "sh", "-c", &script, ":::", name, &end]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let first = start("first");
@@ -193,7 +195,9 @@ fn a_run_that_begins_beside_another_one_leaves_its_log_alone() {
         std::thread::sleep(Duration::from_millis(5));
     }
     fs::write(format!("{mark}2"), "").unwrap();
-    let [first, second] = [first, second].map(|run| run.wait_with_output().unwrap());
+    let second = second.wait_with_output().unwrap();
+    fs::write(format!("{mark}3"), "").unwrap();
+    let first = first.wait_with_output().unwrap();
     assert_eq!(first.status.code(), Some(0), "{}", errors(&first));
     assert_eq!(second.status.code(), Some(125), "{}", errors(&second));
     assert!(errors(&second).contains("another run writes it"), "{}", errors(&second));
