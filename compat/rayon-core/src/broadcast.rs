@@ -86,7 +86,7 @@ where
 {
     let mut results: Vec<Option<R>> = (0..registry.num_threads()).map(|_| None).collect();
     let op = &op;
-    registry.wait(|| {
+    Registry::wait(|| {
         registry.queue().scope(|scope| {
             for (number, result) in results.iter_mut().enumerate() {
                 let call = move || *result = Some(op(BroadcastContext::new(registry, number)));

@@ -281,7 +281,7 @@ impl<S> ThreadPoolBuilder<S> {
 
     /// Makes the current thread a member of the pool, with the number 0, for as long as the thread exists. It runs closures of the pool
     /// only in [`yield_now`](crate::yield_now) and [`yield_local`](crate::yield_local); [`install`](ThreadPool::install) calls its closure
-    /// directly there. While the thread waits for the pool, another one may use its number.
+    /// directly there. While the thread waits for this or another pool, and so runs no closure, others may use its number.
     pub fn use_current_thread(mut self) -> Self {
         self.use_current_thread = true;
         self

@@ -27,7 +27,7 @@
 //!   thread. The threads of a pool with threads of its own have numbers too, which the start and the exit handler are given;
 //!   [`current_thread_index`] need not return the same one.
 //! * [`use_current_thread`](ThreadPoolBuilder::use_current_thread): the current thread runs closures of the pool only in [`yield_now`] and
-//!   [`yield_local`]. While it waits for the pool, another thread may run closures with its number.
+//!   [`yield_local`]. While it waits for this or another pool, other threads may run closures with its number; it runs none then.
 //! * After a fork, closures that were spawned before belong to the parent. If a pool has threads of its own, the child starts others for
 //!   it, with the same names, stack size and handlers, but without the builder's [`spawn_handler`](ThreadPoolBuilder::spawn_handler).
 //!

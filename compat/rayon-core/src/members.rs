@@ -15,6 +15,12 @@
 //! unrelated closure might want a lock that it holds. A member that waits for another pool runs anything of its own pool, if no number is
 //! left for another worker: the other pool may be waiting for this one.
 //!
+//! # The number of an attached thread
+//! The thread that has built a pool with `use_current_thread` is a member of it, and no worker. It has the number 0. While it waits for a
+//! pool, it lends the number to workers (`lend`): what it waits for may need it. It takes the number back before it runs anything else: the
+//! number is wanted then, and a worker that has it gives it back between two closures (`must_leave`). The thread may be a worker of another
+//! pool meanwhile; it is attached all the same (`ATTACHED`).
+//!
 //! # Who may touch what
 //! All lists have locks, and no foreign code runs under them. Each has a count that is changed under the lock (`SeqCst`) and read without
 //! it; an entry of `fifo` is counted by the entry of `own` that stands for it. In the child of a fork all of it is replaced at once
@@ -48,6 +54,8 @@ pub(crate) struct Members {
 struct State {
     slots: Box<[Slot]>,
     numbers: Mutex<Numbers>,
+    /// As in `numbers`, or `NONE`; a hint for workers, which read it between two closures.
+    wanted: AtomicUsize,
     /// How many numbers are held by workers.
     held: AtomicUsize,
     /// Notified when a number that a thread wants has been given back.
@@ -60,6 +68,9 @@ struct State {
     /// Members that sleep while they wait for another pool.
     elsewhere: AtomicUsize,
 }
+
+/// No number.
+const NONE: usize = usize::MAX;
 
 /// What belongs to a number.
 #[repr(align(128))]
@@ -88,6 +99,8 @@ struct Numbers {
     free: Vec<usize>,
     /// The number that the thread which has built the pool wants back (`use_current_thread`).
     wanted: Option<usize>,
+    /// Whether workers may use that thread's number: it is free, or one has it.
+    is_lent: bool,
 }
 
 /// The member that the current thread is.
@@ -103,6 +116,8 @@ struct Current {
 
 thread_local! {
     static CURRENT: Cell<Option<Current>> = const { Cell::new(None) };
+    /// The attached member that the thread is. It stays while the thread serves another pool; then it is the current one again.
+    static ATTACHED: Cell<Option<Current>> = const { Cell::new(None) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -121,7 +136,16 @@ impl Member {
     pub(crate) fn current() -> Option<Member> {
         let current = CURRENT.get()?;
         // In the child of a fork, the thread that forked is no worker any more; if it is attached, it still is.
-        (current.is_attached || current.epoch == Linux::fork_epoch()).then_some(Member { current })
+        if current.is_attached || current.epoch == Linux::fork_epoch() {
+            Some(Member { current })
+        } else {
+            Self::attached()
+        }
+    }
+
+    /// The attached member that the current thread is, if it is one. Meanwhile it may be a worker of another pool.
+    pub(crate) fn attached() -> Option<Member> {
+        ATTACHED.get().map(|current| Member { current })
     }
 
     pub(crate) fn number(&self) -> usize {
@@ -148,9 +172,18 @@ impl Member {
         self.members().registry.upgrade()
     }
 
-    /// The address of its pool, which this does not keep.
-    pub(crate) fn registry_address(&self) -> *const Registry {
-        self.members().registry.as_ptr()
+    /// Lets workers use its number until what is returned is dropped. It is attached, and the current thread, which runs no closure with
+    /// that number meanwhile. None if the number is lent already. The caller then calls a thief.
+    pub(crate) fn lend(&self) -> Option<Lent<'_>> {
+        debug_assert!(self.is_attached());
+        let members = self.members();
+        let mut numbers = lock(&members.state().numbers);
+        if numbers.is_lent {
+            return None;
+        }
+        numbers.is_lent = true;
+        numbers.free.push(self.current.number);
+        Some(Lent { members, number: self.current.number, epoch: Linux::fork_epoch() })
     }
 
     pub(crate) fn is_of(&self, members: &Members) -> bool {
@@ -290,29 +323,46 @@ impl Members {
         // Never freed: the thread may be there longer than the pool.
         let members = std::sync::Arc::into_raw(std::sync::Arc::clone(self));
         let epoch = Linux::fork_epoch();
-        CURRENT.set(Some(Current { members, number: 0, epoch, is_attached: true }));
-    }
-
-    /// Lets workers use the number of the attached thread, which is the caller, while it waits in `f`. Afterwards waits until a worker that
-    /// has the number gives it back.
-    pub(crate) fn lend_attached<R>(&self, f: impl FnOnce() -> R) -> R {
-        let mut numbers = lock(&self.state().numbers);
-        numbers.free.push(0);
-        drop(numbers);
-        let result = f();
-        let state = self.state();
-        let mut numbers = lock(&state.numbers);
-        while numbers.take(|number| number == 0).is_none() {
-            numbers.wanted = Some(0);
-            numbers = state.returned.wait(numbers).unwrap_or_else(PoisonError::into_inner);
-        }
-        numbers.wanted = None;
-        result
+        let current = Some(Current { members, number: 0, epoch, is_attached: true });
+        CURRENT.set(current);
+        ATTACHED.set(current);
     }
 
     /// Whether every number is held.
     fn is_full(&self) -> bool {
         lock(&self.state().numbers).free.is_empty()
+    }
+}
+
+/// The number of an attached thread while workers may use it. When it is dropped, the thread takes the number back: it waits until a worker
+/// that has it gives it back.
+pub(crate) struct Lent<'a> {
+    members: &'a Members,
+    number: usize,
+    /// The process in which it was lent.
+    epoch: u64,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // In the child of a fork the thread has it already.
+        if self.epoch != Linux::fork_epoch() {
+            return;
+        }
+        let state = self.members.state();
+        let mut numbers = lock(&state.numbers);
+        // A worker that has it sees between two closures that it is wanted.
+        while numbers.take(|number| number == self.number).is_none() {
+            numbers.wanted = Some(self.number);
+            state.wanted.store(self.number, Ordering::Relaxed);
+            numbers = state.returned.wait(numbers).unwrap_or_else(PoisonError::into_inner);
+        }
+        numbers.wanted = None;
+        state.wanted.store(NONE, Ordering::Relaxed);
+        numbers.is_lent = false;
+        drop(numbers);
+        // A thread that added a closure while the number was free has woken none of them.
+        self.members.wake_waiting();
     }
 }
 
@@ -333,7 +383,12 @@ impl State {
         let state = State {
             slots: (0..size).map(|_| Slot::default()).collect(),
             // The lowest one is taken first.
-            numbers: Mutex::new(Numbers { free: (0..size).rev().collect(), wanted: None }),
+            numbers: Mutex::new(Numbers {
+                free: (0..size).rev().collect(),
+                wanted: None,
+                is_lent: false,
+            }),
+            wanted: AtomicUsize::new(NONE),
             held: AtomicUsize::new(0),
             returned: Condvar::new(),
             injected: Mutex::default(),
@@ -394,7 +449,7 @@ impl Team for Members {
     fn leave(&self) -> bool {
         let state = self.state();
         let Current { number, .. } = caller();
-        CURRENT.set(None);
+        CURRENT.set(ATTACHED.get());
         *lock(&state.slots[number].bell) = None;
         let mut numbers = lock(&state.numbers);
         let was_full = !numbers.has_room();
@@ -408,6 +463,11 @@ impl Team for Members {
 
     fn has_room(&self) -> bool {
         lock(&self.state().numbers).has_room()
+    }
+
+    fn must_leave(&self) -> bool {
+        // Relaxed: a member that reads it too late runs one closure more.
+        self.state().wanted.load(Ordering::Relaxed) == caller().number
     }
 
     fn take_own(&self) -> Option<Closure> {
@@ -470,9 +530,8 @@ impl Team for Members {
     fn after_fork_in_child(&self) {
         // The former state stays: a lock in it may be held, and the closures are the parent's.
         self.state.store(State::new(self.size), Ordering::Release);
-        let is_ours =
-            |current: &Current| current.is_attached && std::ptr::eq(current.members, self);
-        if let Some(current) = CURRENT.get().filter(is_ours) {
+        let is_ours = |current: &Current| std::ptr::eq(current.members, self);
+        if let Some(current) = ATTACHED.get().filter(is_ours) {
             lock(&self.state().numbers).free.retain(|number| *number != current.number);
         }
     }

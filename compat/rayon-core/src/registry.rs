@@ -11,7 +11,7 @@ use nearq::{Runtime, Workqueue};
 use crate::builder::{
     ExitHandler, PanicHandler, StartHandler, ThreadPoolBuildError, ThreadPoolBuilder, ThreadSpawn,
 };
-use crate::members::{Member, Members};
+use crate::members::{Lent, Member, Members};
 use crate::settings;
 use crate::threads::Feed;
 
@@ -50,10 +50,11 @@ impl Registry {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let mut name = if is_global { "rayon".to_owned() } else { format!("rayon-{id}") };
         let own = if builder.needs_own_threads() {
-            if let Some(named) = builder.name_of(attached) {
+            let (threads, first) = Self::start_threads(&mut builder, attached, size)?;
+            if let Some(named) = first {
                 name = settings::queue_name(&named).unwrap_or(name);
             }
-            Some(Self::start_threads(&mut builder, attached, size)?)
+            Some(threads)
         } else {
             None
         };
@@ -80,12 +81,12 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Starts the threads of a pool that has its own, and the runtime that uses them.
+    /// Starts the threads of a pool that has its own, and the runtime that uses them. Returns these, and the name of the first thread.
     fn start_threads<S: ThreadSpawn>(
         builder: &mut ThreadPoolBuilder<S>,
         attached: usize,
         size: usize,
-    ) -> Result<(Runtime, Feed), ThreadPoolBuildError> {
+    ) -> Result<((Runtime, Feed), Option<String>), ThreadPoolBuildError> {
         let handlers =
             Handlers { start: builder.start_handler.take(), exit: builder.exit_handler.take() };
         let panic_handler = builder.panic_handler.clone();
@@ -94,8 +95,15 @@ impl Registry {
         let is_alone = attached == size;
         let numbers = if is_alone { 0..1 } else { attached..size };
         let count = u32::try_from(numbers.len()).expect("a pool has fewer threads");
-        for number in numbers {
-            let thread = feed.add_thread(number, builder.name_of(number));
+        let mut first = None;
+        for number in 0..size {
+            // As in rayon, it is asked for all names, in their order.
+            let name = builder.name_of(number);
+            if !numbers.contains(&number) {
+                continue;
+            }
+            first = first.or_else(|| name.clone());
+            let thread = feed.add_thread(number, name);
             let started =
                 if is_alone { thread.start() } else { builder.spawn_handler.spawn(thread) };
             started.map_err(ThreadPoolBuildError::io)?;
@@ -106,7 +114,7 @@ impl Registry {
             .threads_from(move |main| threads.give(main))
             .build()
             .map_err(|error| ThreadPoolBuildError::io(std::io::Error::other(error)))?;
-        Ok((runtime, feed))
+        Ok(((runtime, feed), first))
     }
 
     /// The pool that is used outside of pools; it is made if there is none.
@@ -142,17 +150,6 @@ impl Registry {
             .unwrap_or_else(|| Arc::clone(Registry::global()))
     }
 
-    /// As [`current`](Self::current), without a new handle of the pool.
-    #[inline]
-    pub(crate) fn with_current<R>(f: impl FnOnce(&Registry) -> R) -> R {
-        match Member::current() {
-            // SAFETY: the closure of the pool that the caller is in, or the function that waits for that closure, has a handle of the pool
-            // until `f` has returned.
-            Some(member) if !member.is_attached() => f(unsafe { &*member.registry_address() }),
-            _ => f(&Registry::current()),
-        }
-    }
-
     pub(crate) fn id(&self) -> usize {
         self.id
     }
@@ -175,21 +172,26 @@ impl Registry {
         self.member().is_some_and(|member| !member.is_attached())
     }
 
-    /// Waits in `f` for closures of this pool. If the caller is attached to the pool, workers use its number meanwhile.
-    pub(crate) fn wait<R>(&self, f: impl FnOnce() -> R) -> R {
-        if self.member().is_some_and(|member| member.is_attached()) {
-            self.members.lend_attached(|| {
-                self.queue.call_thief();
-                f()
-            })
-        } else {
-            f()
-        }
+    /// Waits in `f` for closures of this pool. If the caller is attached to a pool, to this or another one, workers use its number
+    /// meanwhile: the closures may need it. `f` runs no foreign code in the current thread.
+    pub(crate) fn wait<R>(f: impl FnOnce() -> R) -> R {
+        let attached = Member::attached();
+        let _lent = attached.as_ref().and_then(Self::lend);
+        f()
+    }
+
+    /// Has workers use the number of an attached thread, which is the caller, until what is returned is dropped.
+    pub(crate) fn lend(attached: &Member) -> Option<Lent<'_>> {
+        // If the pool is gone, no closure of it is left.
+        let registry = attached.registry()?;
+        let lent = attached.lend();
+        registry.queue.call_thief();
+        lent
     }
 
     /// Runs `f` in a worker of the pool, and waits for it.
     pub(crate) fn run_in_worker<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
-        if self.is_served_here() { f() } else { self.wait(|| self.queue.install(f)) }
+        if self.is_served_here() { f() } else { Self::wait(|| self.queue.install(f)) }
     }
 
     /// Has a closure run in the pool, which exists until then.

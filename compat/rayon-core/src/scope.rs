@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nearq::team::Closure;
 
 use crate::broadcast::BroadcastContext;
+use crate::members::{Lent, Member};
 use crate::registry::Registry;
 
 /// Spawns closures that may borrow what outlives [`scope`].
@@ -41,6 +42,10 @@ unsafe impl Send for Base<'_> {}
 unsafe impl Sync for Base<'_> {}
 
 impl<'scope> Base<'scope> {
+    fn new(scope: &nearq::Scope<'_, '_>, registry: &Registry) -> Self {
+        Base { scope: std::ptr::from_ref(scope).cast(), registry, _marker: PhantomData }
+    }
+
     fn scope(&self) -> &'static nearq::Scope<'static, 'static> {
         // SAFETY: the function of the scope and its closures alone reach this value, and nearq's scope exists until all of them have ended.
         unsafe { &*self.scope }
@@ -183,13 +188,32 @@ impl fmt::Debug for ScopeFifo<'_> {
 }
 
 /// Runs `op` in a scope of that pool, and waits for the closures that were spawned in it.
+///
+/// If the caller is attached to a pool, it lends its number from the end of `op` to the end of the scope, and not while `op` runs, which
+/// has that number.
 fn in_scope<'scope, R>(registry: &Registry, op: impl FnOnce(Base<'scope>) -> R) -> R {
-    registry.wait(|| {
-        registry.queue().scope(|scope| {
-            let scope = std::ptr::from_ref(scope).cast();
-            op(Base { scope, registry, _marker: PhantomData })
-        })
+    let attached = Member::attached();
+    let Some(attached) = &attached else {
+        return registry.queue().scope(|scope| op(Base::new(scope, registry)));
+    };
+    // Dropped when the scope has ended, also by a panic.
+    let mut lent = None;
+    registry.queue().scope(|scope| {
+        let _lends = LendsAtEnd { attached, lent: &mut lent };
+        op(Base::new(scope, registry))
     })
+}
+
+/// Lends the number of an attached thread, which is the caller, when it is dropped.
+struct LendsAtEnd<'a, 'member> {
+    attached: &'member Member,
+    lent: &'a mut Option<Lent<'member>>,
+}
+
+impl Drop for LendsAtEnd<'_, '_> {
+    fn drop(&mut self) {
+        *self.lent = Registry::lend(self.attached);
+    }
 }
 
 /// As [`in_place_scope`], in that pool.
@@ -233,7 +257,8 @@ where
     OP: FnOnce(&Scope<'scope>) -> R + Send,
     R: Send,
 {
-    Registry::with_current(|registry| registry.run_in_worker(|| lifo_scope(registry, op)))
+    let registry = Registry::current();
+    registry.run_in_worker(|| lifo_scope(&registry, op))
 }
 
 /// As [`scope`], with closures that run in the order in which a member has spawned them.
@@ -245,7 +270,8 @@ where
     OP: FnOnce(&ScopeFifo<'scope>) -> R + Send,
     R: Send,
 {
-    Registry::with_current(|registry| registry.run_in_worker(|| fifo_scope(registry, op)))
+    let registry = Registry::current();
+    registry.run_in_worker(|| fifo_scope(&registry, op))
 }
 
 /// As [`scope`], but `op` runs in the calling thread.
@@ -256,7 +282,7 @@ pub fn in_place_scope<'scope, OP, R>(op: OP) -> R
 where
     OP: FnOnce(&Scope<'scope>) -> R,
 {
-    Registry::with_current(|registry| lifo_scope(registry, op))
+    lifo_scope(&Registry::current(), op)
 }
 
 /// As [`scope_fifo`], but `op` runs in the calling thread.
@@ -267,5 +293,5 @@ pub fn in_place_scope_fifo<'scope, OP, R>(op: OP) -> R
 where
     OP: FnOnce(&ScopeFifo<'scope>) -> R,
 {
-    Registry::with_current(|registry| fifo_scope(registry, op))
+    fifo_scope(&Registry::current(), op)
 }

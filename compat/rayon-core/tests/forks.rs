@@ -5,7 +5,7 @@
 
 mod in_child;
 
-use in_child::in_child;
+use in_child::{Child, in_child};
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 /// A tree of joins, a scope, and a spawned closure.
@@ -69,4 +69,15 @@ fn main() {
         });
         assert_eq!(ends, Ok(()), "a pool that ends in the child");
     }
+
+    // In the closure of a scope, by a thread that is a member itself. The scope ends in the child too.
+    let pool = ThreadPoolBuilder::new().num_threads(3).use_current_thread().build().unwrap();
+    let mut child = None;
+    pool.in_place_scope(|_| child = Child::fork());
+    let is_right = use_own(&pool) && rayon_core::current_thread_index() == Some(0);
+    match child {
+        Some(child) => assert_eq!(child.wait(), Ok(()), "in the closure of a scope"),
+        None => Child::exit(is_right),
+    }
+    assert!(is_right);
 }

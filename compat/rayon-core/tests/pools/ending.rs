@@ -137,3 +137,42 @@ fn a_broadcast_ends_while_members_leave() {
         }
     });
 }
+
+#[test]
+fn what_the_panic_handler_holds_may_use_scopes_when_the_last_closure_drops_the_pool() {
+    struct UsesScope(std::sync::mpsc::Sender<[usize; 3]>);
+    impl Drop for UsesScope {
+        fn drop(&mut self) {
+            let mut sizes = [0; 3];
+            let [a, b, c] = &mut sizes;
+            // The pool is gone, so the global one is used.
+            rayon_core::scope(|scope| {
+                *a = rayon_core::current_num_threads();
+                scope.spawn(|_| *b = rayon_core::current_num_threads());
+            });
+            rayon_core::in_place_scope(|scope| {
+                scope.spawn(|_| *c = rayon_core::current_num_threads());
+            });
+            self.0.send(sizes).unwrap();
+        }
+    }
+    watched(|| {
+        for has_threads in [false, true] {
+            let (dropped, sizes) = channel();
+            let uses = UsesScope(dropped);
+            let mut builder = ThreadPoolBuilder::new().num_threads(1);
+            if has_threads {
+                builder = builder.stack_size(1 << 20);
+            }
+            let builder = builder.panic_handler(move |_| {
+                let _ = &uses;
+            });
+            let pool = builder.build().unwrap();
+            let (go, gone) = channel();
+            pool.spawn(move || gone.recv().unwrap());
+            drop(pool);
+            go.send(()).unwrap();
+            assert_eq!(sizes.recv(), Ok([rayon_core::current_num_threads(); 3]));
+        }
+    });
+}

@@ -109,6 +109,10 @@ impl Team<Loom> for OneNumber {
         self.free.load(Ordering::Relaxed) == 1
     }
 
+    fn must_leave(&self) -> bool {
+        false
+    }
+
     fn take_own(&self) -> Option<Closure> {
         None
     }

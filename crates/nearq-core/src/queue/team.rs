@@ -65,8 +65,8 @@ impl<P: Platform> TeamBell<P> {
     }
 }
 
-/// See the head of the file. A thief calls [`enter`](Self::enter). The members themselves call [`leave`](Self::leave), the functions that
-/// take work, [`has_urgent`](Self::has_urgent) and [`sleeps`](Self::sleeps). Any thread may call the others. None may unwind.
+/// See the head of the file. A thief calls [`enter`](Self::enter). The members themselves call [`leave`](Self::leave),
+/// [`must_leave`](Self::must_leave), the functions that take work, [`has_urgent`](Self::has_urgent) and [`sleeps`](Self::sleeps). Any thread may call the others. None may unwind.
 pub trait Team<P: Platform = Linux>: Send + Sync {
     /// How many members there may be at once.
     fn size(&self) -> usize;
@@ -82,6 +82,9 @@ pub trait Team<P: Platform = Linux>: Send + Sync {
 
     /// Whether a thief that came now would become a member.
     fn has_room(&self) -> bool;
+
+    /// Whether the caller must give its number back before it begins anything else.
+    fn must_leave(&self) -> bool;
 
     /// Takes own work of the caller.
     fn take_own(&self) -> Option<Closure>;
