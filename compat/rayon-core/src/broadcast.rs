@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nearq::team::Closure;
 
@@ -85,12 +87,15 @@ where
     R: Send,
 {
     let mut results: Vec<Option<R>> = (0..registry.num_threads()).map(|_| None).collect();
-    let op = &op;
+    let (op, refused) = (&op, &Refused::default());
     Registry::wait(|| {
         registry.queue().scope(|scope| {
             for (number, result) in results.iter_mut().enumerate() {
-                let call = move || *result = Some(op(BroadcastContext::new(registry, number)));
-                registry.post(number, scope.expect(call));
+                let call = move || {
+                    refused.check();
+                    *result = Some(op(BroadcastContext::new(registry, number)));
+                };
+                refused.post(registry, number, scope.expect(call));
             }
         });
     });
@@ -109,6 +114,30 @@ where
             drop(op);
             drop(pool);
         });
-        registry.post(number, call);
+        // If it is refused, nobody waits for it.
+        drop(registry.post(number, call));
+    }
+}
+
+/// Whether a call of a broadcast that somebody waits for was refused, because the runtime was shut down.
+#[derive(Default)]
+pub(crate) struct Refused(AtomicBool);
+
+impl Refused {
+    /// Sends a call, which begins with [`check`](Self::check) and contains its panic. If it is refused, it ends here.
+    pub(crate) fn post(&self, registry: &Registry, number: usize, call: Closure) {
+        if let Err(call) = registry.post(number, call) {
+            // Relaxed: read by this thread. Another call of the broadcast may end because of it too.
+            self.0.store(true, Ordering::Relaxed);
+            call();
+        }
+    }
+
+    /// # Panics
+    /// If a call was refused.
+    pub(crate) fn check(&self) {
+        if self.0.load(Ordering::Relaxed) {
+            resume_unwind(Box::new(nearq::Error::ShutDown.to_string()));
+        }
     }
 }

@@ -32,7 +32,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use nearq::team::{Closure, Team, TeamBell, Wait};
@@ -60,7 +60,9 @@ struct State {
     held: AtomicUsize,
     /// Notified when a number that a thread wants has been given back.
     returned: Condvar,
-    injected: Mutex<VecDeque<Closure>>,
+    injected: Mutex<VecDeque<Numbered>>,
+    /// The next number of an injected or posted closure.
+    next: AtomicU64,
     /// Closures that any member may run: injected ones, and those on members' own lists.
     shared: AtomicUsize,
     /// Closures in mailboxes.
@@ -80,12 +82,24 @@ struct Slot {
     own_len: AtomicUsize,
     /// Closures of `spawn_fifo`, oldest first.
     fifo: Mutex<VecDeque<Closure>>,
-    mail: Mutex<VecDeque<Closure>>,
+    mail: Mutex<VecDeque<Numbered>>,
     mail_len: AtomicUsize,
     /// The bell of the member that holds the number.
     bell: Mutex<Option<TeamBell>>,
     /// Whether that member sleeps while it waits for another pool.
     elsewhere: AtomicBool,
+}
+
+/// A closure that the thread which has added it may take back by the number.
+struct Numbered {
+    number: u64,
+    closure: Closure,
+}
+
+/// Removes the closure with that number.
+fn remove(list: &mut VecDeque<Numbered>, number: u64) -> Option<Closure> {
+    let place = list.iter().rposition(|entry| entry.number == number)?;
+    list.remove(place).map(|entry| entry.closure)
 }
 
 /// An entry of a member's own list.
@@ -274,10 +288,10 @@ impl Members {
             return None;
         }
         let mut mail = lock(&slot.mail);
-        let closure = mail.pop_front()?;
+        let entry = mail.pop_front()?;
         slot.mail_len.store(mail.len(), Ordering::SeqCst);
         state.mail.fetch_sub(1, Ordering::SeqCst);
-        Some(closure)
+        Some(entry.closure)
     }
 
     fn take_own_of(&self, number: usize) -> Option<Closure> {
@@ -294,18 +308,21 @@ impl Members {
         let numbers = (0..self.size).map(|offset| (first + offset) % self.size);
         numbers.into_iter().find_map(|number| self.pop_own(number, false)).or_else(|| {
             let mut injected = lock(&state.injected);
-            let closure = injected.pop_front()?;
+            let entry = injected.pop_front()?;
             state.shared.fetch_sub(1, Ordering::SeqCst);
-            Some(closure)
+            Some(entry.closure)
         })
     }
 
-    /// Puts a closure into the mailbox of a number. The caller then calls a thief, for the case that no member holds the number.
-    pub(crate) fn post(&self, number: usize, closure: Closure) {
+    /// Puts a closure into the mailbox of a number. The caller then calls a thief, for the case that no member holds the number. Returns the
+    /// closure's own number.
+    pub(crate) fn post(&self, number: usize, closure: Closure) -> u64 {
         let state = self.state();
         let slot = &state.slots[number];
+        let entry = state.numbered(closure);
+        let posted = entry.number;
         let mut mail = lock(&slot.mail);
-        mail.push_back(closure);
+        mail.push_back(entry);
         slot.mail_len.store(mail.len(), Ordering::SeqCst);
         state.mail.fetch_add(1, Ordering::SeqCst);
         drop(mail);
@@ -313,6 +330,18 @@ impl Members {
         if let Some(bell) = bell {
             bell.ring();
         }
+        posted
+    }
+
+    /// Takes a posted closure back, unless a member has taken it.
+    pub(crate) fn take_back(&self, number: usize, posted: u64) -> Option<Closure> {
+        let state = self.state();
+        let slot = &state.slots[number];
+        let mut mail = lock(&slot.mail);
+        let closure = remove(&mut mail, posted)?;
+        slot.mail_len.store(mail.len(), Ordering::SeqCst);
+        state.mail.fetch_sub(1, Ordering::SeqCst);
+        Some(closure)
     }
 
     /// The current thread, which is no worker, takes the number 0 for as long as it exists.
@@ -392,11 +421,17 @@ impl State {
             held: AtomicUsize::new(0),
             returned: Condvar::new(),
             injected: Mutex::default(),
+            next: AtomicU64::new(0),
             shared: AtomicUsize::new(0),
             mail: AtomicUsize::new(0),
             elsewhere: AtomicUsize::new(0),
         };
         Box::into_raw(Box::new(state))
+    }
+
+    fn numbered(&self, closure: Closure) -> Numbered {
+        // Relaxed: only the number counts.
+        Numbered { number: self.next.fetch_add(1, Ordering::Relaxed), closure }
     }
 
     fn has_mail(&self, number: usize) -> bool {
@@ -518,13 +553,24 @@ impl Team for Members {
         }
     }
 
-    fn inject(&self, closure: Closure) {
+    fn inject(&self, closure: Closure) -> u64 {
         let state = self.state();
+        let entry = state.numbered(closure);
+        let number = entry.number;
         let mut injected = lock(&state.injected);
-        injected.push_back(closure);
+        injected.push_back(entry);
         state.shared.fetch_add(1, Ordering::SeqCst);
         drop(injected);
         self.wake_waiting();
+        number
+    }
+
+    fn retract(&self, number: u64) -> Option<Closure> {
+        let state = self.state();
+        let mut injected = lock(&state.injected);
+        let closure = remove(&mut injected, number)?;
+        state.shared.fetch_sub(1, Ordering::SeqCst);
+        Some(closure)
     }
 
     fn after_fork_in_child(&self) {

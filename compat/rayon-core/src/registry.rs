@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nearq::team::Closure;
+use nearq::team::{Closure, Team};
 use nearq::{Runtime, Workqueue};
 
 use crate::builder::{
@@ -194,7 +194,8 @@ impl Registry {
         if self.is_served_here() { f() } else { Self::wait(|| self.queue.install(f)) }
     }
 
-    /// Has a closure run in the pool, which exists until then.
+    /// Has a closure run in the pool, which exists until then. If the runtime was shut down, and the caller is none of its workers, the
+    /// closure is dropped; nearq warns.
     pub(crate) fn spawn(self: &Arc<Self>, f: impl FnOnce() + Send + 'static, fifo: bool) {
         let registry = Arc::clone(self);
         let closure: Closure = Box::new(move || {
@@ -209,16 +210,25 @@ impl Registry {
                     member.spawn(closure);
                 }
                 self.members.wake_waiting();
+                self.queue.call_thief();
             }
-            _ => nearq::team::Team::inject(&*self.members, closure),
+            _ => {
+                let number = self.members.inject(closure);
+                if !self.queue.call_thief() {
+                    drop(self.members.retract(number));
+                }
+            }
         }
-        self.queue.call_thief();
     }
 
-    /// Sends a closure to the member that has that number.
-    pub(crate) fn post(&self, number: usize, closure: Closure) {
-        self.members.post(number, closure);
-        self.queue.call_thief();
+    /// Sends a closure to the member that has that number. Gives it back if the runtime was shut down, and the caller is none of its workers.
+    pub(crate) fn post(&self, number: usize, closure: Closure) -> Result<(), Closure> {
+        let posted = self.members.post(number, closure);
+        if self.queue.call_thief() {
+            return Ok(());
+        }
+        // If it is gone, a member runs it.
+        self.members.take_back(number, posted).map_or(Ok(()), Err)
     }
 
     /// Runs `f`. A panic goes to the panic handler; without one, it ends the process.

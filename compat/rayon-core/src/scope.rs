@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nearq::team::Closure;
 
-use crate::broadcast::BroadcastContext;
+use crate::broadcast::{BroadcastContext, Refused};
 use crate::members::{Lent, Member};
 use crate::registry::Registry;
 
@@ -62,12 +62,16 @@ impl<'scope> Base<'scope> {
     }
 
     fn spawn_broadcast(&self, call: impl Fn(usize) + Send + Sync + 'scope) {
-        let call = Arc::new(call);
+        let (call, refused) = (Arc::new(call), Arc::new(Refused::default()));
         for number in 0..self.registry().num_threads() {
-            let call = Arc::clone(&call);
+            let (call, checked) = (Arc::clone(&call), Arc::clone(&refused));
+            let closure = move || {
+                checked.check();
+                call(number);
+            };
             // SAFETY: nearq's scope counts the closure (`expect`), so `in_scope` returns only when it has ended.
-            let closure = unsafe { erased(move || call(number)) };
-            self.registry().post(number, self.scope().expect(closure));
+            let closure = unsafe { erased(closure) };
+            refused.post(self.registry(), number, self.scope().expect(closure));
         }
     }
 }

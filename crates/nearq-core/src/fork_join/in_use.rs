@@ -92,7 +92,9 @@ pub(super) fn answer<P: Platform>(deque: &Deque<P>) {
         if requests.contains(Requests::CALL) {
             let queue = queue_of(deque);
             // A subscriber to what is queued is foreign code. Its panic must not unwind the frame whose job has been offered.
-            contain(|| queue.thieves(context.pool, steal_for).call(queue));
+            contain(|| {
+                queue.thieves(context.pool, steal_for).call(queue);
+            });
         }
     });
 }

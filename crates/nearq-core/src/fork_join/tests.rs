@@ -135,7 +135,13 @@ impl Team<Loom> for OneNumber {
 
     fn sleeps(&self, _: Wait, _: bool) {}
 
-    fn inject(&self, _: Closure) {}
+    fn inject(&self, _: Closure) -> u64 {
+        0
+    }
+
+    fn retract(&self, _: u64) -> Option<Closure> {
+        None
+    }
 
     fn after_fork_in_child(&self) {}
 }

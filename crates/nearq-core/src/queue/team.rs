@@ -17,6 +17,11 @@
 //! too, and so on. Instead, the next member that leaves looks for work. The thief stops searching (STOP), then asks whether there is a
 //! number now (ROOM). The member gives its number back (LEAVE), then looks for work and, if it finds some, reads whether a thief searches
 //! (LOOK). A fence stands between the two steps on both sides, so either ROOM finds the number, or LOOK finds that no thief searches.
+//!
+//! # After a shutdown
+//! The queue refuses the thief of a thread that is no worker of the runtime. Then that thread takes its closure back (`retract`), and what
+//! waits for it is told; a closure that is gone is a member's. If another thread's thief is called or searches, the thread asks after that
+//! whether the runtime was shut down. (If the shutdown begins later, and before the other thread's thief is refused, the closure stays.)
 
 use std::sync::Arc;
 
@@ -104,8 +109,11 @@ pub trait Team<P: Platform = Linux>: Send + Sync {
     /// The caller is about to sleep while it waits (`begins`), or has been woken. Between the two, its bell is rung if urgent work comes.
     fn sleeps(&self, wait: Wait, begins: bool);
 
-    /// Adds shared work: a closure that was given to the queue by a thread that is no member. The caller calls a thief.
-    fn inject(&self, closure: Closure);
+    /// Adds shared work: a closure that was given to the queue by a thread that is no member. Returns its number. The caller calls a thief.
+    fn inject(&self, closure: Closure) -> u64;
+
+    /// Takes an injected closure back, unless a member has taken it: the queue has refused the thief.
+    fn retract(&self, number: u64) -> Option<Closure>;
 
     /// Forgets all members and all work. In the child of a fork.
     fn after_fork_in_child(&self);
@@ -122,9 +130,10 @@ impl<P: Platform> Queue<P> {
         self.team.get().map(|team| &**team)
     }
 
-    /// Calls a thief that runs that function, from any thread. The caller has made work visible, and then called a `SeqCst` fence.
-    pub(crate) fn call_thief(&self, run: fn(&Queue<P>, &Thieves<P>)) {
+    /// Calls a thief that runs that function, from any thread. The caller has made work visible, and then called a `SeqCst` fence. False if
+    /// the queue refuses the thief: then only members that are there may find the work.
+    pub(crate) fn call_thief(&self, run: fn(&Queue<P>, &Thieves<P>)) -> bool {
         let pool: &Pool<P> = self.pool_here();
-        self.thieves(pool, run).call(self);
+        self.thieves(pool, run).call(self)
     }
 }

@@ -143,23 +143,26 @@ impl<P: Platform> Thieves<P> {
     }
 
     /// Ensures that a thief comes, unless one searches or is called already. By a worker that runs an item of the queue, and has offered a
-    /// job, with a light fence in between; or by any thread, if the queue has a team.
+    /// job, with a light fence in between; or by any thread, if the queue has a team. False if the queue refuses the thief.
     #[cold]
-    pub(crate) fn call(&self, queue: &Queue<P>) {
+    pub(crate) fn call(&self, queue: &Queue<P>) -> bool {
         let idle = self.word.load(Ordering::Relaxed) == 0
             && self
                 .word
                 .compare_exchange(0, ONE_CALLED, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if !idle {
-            return;
+            // It comes, unless the queue is about to refuse it.
+            return !queue.is_shut_here();
         }
-        let called = self.take_free().is_some_and(|thief| {
+        let thief = self.take_free();
+        let is_one_free = thief.is_some();
+        let called = thief.is_some_and(|thief| {
             // SAFETY: the queue owns its thieves, and has a handle of each item. The pointer is one to the whole thief, because `execute`
             // reads what lies behind the item.
             let item = unsafe { ItemRef::new(NonNull::from(thief).cast()) };
             // If the caller runs an item of the queue, this is refused only if a fork has interrupted the caller. Otherwise the queue has a
-            // team, and is not drained while there is work for the team.
+            // team: the runtime was shut down, or the queue is being drained.
             let called = queue.queue(item) || thief.item.is_pending();
             if !called {
                 self.put_back(thief);
@@ -171,6 +174,8 @@ impl<P: Platform> Thieves<P> {
         } else {
             self.word.fetch_sub(ONE_CALLED, Ordering::Relaxed);
         }
+        // If none is free, those that are there look for work before they end.
+        called || !is_one_free && !queue.is_shut_here()
     }
 
     fn take_free(&self) -> Option<&Thief<P>> {
@@ -274,6 +279,12 @@ impl<P: Platform> Queue<P> {
             // SAFETY: ours, and no other thread has seen them.
             drop(unsafe { Box::from_raw(made) });
         }
+    }
+
+    /// Whether the runtime was shut down, and the caller is none of its workers.
+    fn is_shut_here(&self) -> bool {
+        let inner = self.inner();
+        inner.is_shut() && !crate::pool::context::works_for(&raw const inner.services)
     }
 
     /// The pool to which an item goes if the caller queues it now.

@@ -9,6 +9,7 @@ use nearq_platform::{Linux, Ordering, Platform};
 
 use crate::base::error::Error;
 use crate::base::ids::QueueKind;
+use crate::base::outcome::contain;
 use crate::item::owned::Pending;
 use crate::queue::flush::{DrainedQueue, FlushedQueue};
 use crate::queue::team::{Closure, Team};
@@ -416,9 +417,15 @@ impl<P: Platform> Workqueue<P> {
     /// Gives a closure of a scope to the queue, or to its team.
     pub(crate) fn give(&self, closure: Closure) -> Result<(), Error> {
         if let Some(team) = self.inside().team() {
-            team.inject(closure);
-            self.call_thief();
-            return Ok(());
+            let number = team.inject(closure);
+            if self.call_thief() {
+                return Ok(());
+            }
+            // If it is gone, a member runs it.
+            return team.retract(number).map_or(Ok(()), |closure| {
+                contain(|| drop(closure));
+                Err(self.inside().refusal())
+            });
         }
         self.try_spawn(closure).map(drop).map_err(TrySpawnError::into_error)
     }
@@ -432,11 +439,12 @@ impl<P: Platform> Workqueue<P> {
         self.inside().form_team(team);
     }
 
-    /// Ensures that a member of the team comes for work that has become visible.
+    /// Ensures that a member of the team comes for work that has become visible. False if the queue refuses that, because the runtime was
+    /// shut down or the queue is being drained: then only members that are there may find the work.
     #[doc(hidden)]
-    pub fn call_thief(&self) {
+    pub fn call_thief(&self) -> bool {
         P::fence(Ordering::SeqCst);
-        self.inside().call_thief(crate::fork_join::steal_for);
+        self.inside().call_thief(crate::fork_join::steal_for)
     }
 
     /// Whether the caller is within an item of this queue.
