@@ -15,10 +15,12 @@
 //! | `slots` | the jobs by position, from 0 | the owner |
 //! | `group` | what the jobs belong to: the address of a queue; null while the deque is not in use | the owner |
 //! | `running` | the scope of the stolen job that the owner runs; null if it runs none, or one of a `join` | the owner |
+//! | `attending` | whether the owner, which waits, runs a closure that its team has for it alone | the owner |
 //!
 //! Positions below `tail` have been stolen, `tail..split` are public, `split..head` are private. A deque whose jobs have all been stolen
 //! has `tail` equal to `head`: the owner waits for the newest job, and pops the others later. The owner steals only while it has no job
-//! that could be stolen. So the jobs that can be stolen from it while it runs a stolen job were pushed by that one.
+//! that could be stolen. So the jobs that can be stolen from it while it runs a stolen job were pushed by that one; or by a closure of its
+//! team, which it runs while it waits for a part of that job (`attending`).
 //!
 //! # How private jobs become public
 //! * The owner moves `split` up when it sees a request at a push (`share`).
@@ -102,6 +104,7 @@ pub(crate) struct Deque<P: Platform> {
     sleeper: P::AtomicPtr<Bell<P>>,
     group: P::AtomicPtr<()>,
     running: P::AtomicPtr<()>,
+    attending: P::AtomicU32,
     /// Wakes the owner. Shared with threads that may be there longer than the deque.
     pub(crate) bell: Arc<Bell<P>>,
     slots: Box<[P::AtomicPtr<Job<P>>; CAPACITY]>,
@@ -182,6 +185,7 @@ impl<P: Platform> Deque<P> {
             sleeper: P::AtomicPtr::new(core::ptr::null_mut()),
             group: P::AtomicPtr::new(core::ptr::null_mut()),
             running: P::AtomicPtr::new(core::ptr::null_mut()),
+            attending: P::AtomicU32::new(0),
             bell: Arc::new(Bell::new()),
             slots,
         }
@@ -227,6 +231,11 @@ impl<P: Platform> Deque<P> {
         self.running.load(Ordering::Relaxed)
     }
 
+    /// Whether the owner runs a closure that is no part of its stolen job.
+    pub(crate) fn is_attending(&self) -> bool {
+        self.attending.load(Ordering::Relaxed) != 0
+    }
+
     // ---- the owner ---------------------------------------------------------------------------------------
 
     /// The owner begins to run a stolen job of that scope, or goes back to an earlier one. Returns the scope of the earlier one.
@@ -234,6 +243,14 @@ impl<P: Platform> Deque<P> {
         let before = self.running.load(Ordering::Relaxed);
         // Relaxed: a thief reads it after a word that makes later jobs public, and that word comes after their push, which releases this.
         self.running.store(scope.cast_mut(), Ordering::Relaxed);
+        before
+    }
+
+    /// The owner begins to run a closure that is no part of its stolen job, or has ended it. Returns whether it was running one before.
+    pub(crate) fn set_attending(&self, attends: bool) -> bool {
+        let before = self.is_attending();
+        // Relaxed: as for `running`. All jobs of such a closure have been popped when it ends.
+        self.attending.store(u32::from(attends), Ordering::Relaxed);
         before
     }
 

@@ -115,3 +115,66 @@ fn a_worker_of_another_pool_gets_the_result_and_keeps_its_own_number() {
         assert_eq!(inside, 3);
     });
 }
+
+/// A thread waits for a part of its work, whose thief waits too, and runs its call of a broadcast meanwhile. What that call forks is no part
+/// of the thread's work: the thread may hold a lock that it wants.
+#[test]
+fn a_member_that_waits_runs_no_part_of_the_call_of_a_broadcast_in_its_thief() {
+    let parts_ran_in = watched(|| {
+        let pool = Arc::new(pool(3));
+        let (thief_waits, waits) = channel();
+        let (end, ended) = channel::<()>();
+        let members = Arc::clone(&pool);
+        let whole = std::thread::spawn(move || {
+            members.install(|| {
+                let (begin, begun) = channel();
+                // The thief has stolen the second half, and waits for a part of it that the third member runs.
+                let half = move || {
+                    let number = rayon_core::current_thread_index().unwrap();
+                    let (begin_part, part_begun) = channel();
+                    let part = move || {
+                        begin_part.send(()).unwrap();
+                        ended.recv().unwrap();
+                    };
+                    rayon_core::join(
+                        move || {
+                            part_begun.recv().unwrap();
+                            begin.send(()).unwrap();
+                            thief_waits.send(number).unwrap();
+                        },
+                        part,
+                    );
+                };
+                rayon_core::join(move || begun.recv().unwrap(), half);
+            });
+        });
+        let thief = waits.recv().unwrap();
+        // Longer than a member searches before it sleeps.
+        std::thread::sleep(Duration::from_millis(5));
+        let (ran, ran_in) = channel();
+        let ran = std::sync::Mutex::new(ran);
+        pool.spawn_broadcast(move |context| {
+            if context.index() != thief {
+                return;
+            }
+            for _ in 0..20 {
+                let (begin, begun) = channel();
+                let here = || std::thread::current().id();
+                // No other member is left that could run the second closure.
+                let first = move || begun.recv_timeout(Duration::from_millis(5)).is_err();
+                let second = move || {
+                    // The first closure may not wait any more.
+                    let _ = begin.send(());
+                    here()
+                };
+                let (is_alone, second) = rayon_core::join(first, second);
+                ran.lock().unwrap().send(is_alone && second == here()).unwrap();
+            }
+        });
+        let seen: Vec<bool> = ran_in.iter().take(20).collect();
+        end.send(()).unwrap();
+        whole.join().unwrap();
+        seen
+    });
+    assert_eq!(parts_ran_in, [true; 20]);
+}

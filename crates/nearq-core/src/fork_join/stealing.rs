@@ -70,8 +70,8 @@ pub(super) fn help_thief<P: Platform>(
     asked: &mut Option<Instant>,
 ) -> bool {
     let Some((thief, victim)) = thief_of(context, progress) else { return false };
-    // While the thief runs the job, all jobs in its deque are parts of that one.
-    let may = || progress.thief() == Some(thief);
+    // While the thief runs the job, all jobs in its deque are parts of that one, or of a closure that it runs while it waits.
+    let may = || progress.thief() == Some(thief) && !victim.is_attending();
     let stolen = steal_from(context.worker.index, victim, may, asked);
     stolen.map(|stolen| stolen.run(context, own)).is_some()
 }
@@ -101,9 +101,10 @@ pub(super) fn help_scope<P: Platform>(
     scope: *const (),
     asked: &mut Option<Instant>,
 ) -> bool {
-    // While such a worker runs the closure, all jobs in its deque are parts of that one.
+    // While such a worker runs the closure, all jobs in its deque are parts of that one, or of another one that it runs while it waits.
     let stolen = deques_running(context, own, scope).find_map(|victim| {
-        steal_from(context.worker.index, victim, || victim.running() == scope, asked)
+        let may = || victim.running() == scope && !victim.is_attending();
+        steal_from(context.worker.index, victim, may, asked)
     });
     stolen.map(|stolen| stolen.run(context, own)).is_some()
 }

@@ -117,8 +117,12 @@ fn sleep<P: Platform>(deque: &Deque<P>, wait: Wait, has_come: impl Fn() -> bool)
 /// Runs what the team of the queue has for the caller alone, which waits. False if there was nothing.
 fn attend<P: Platform>(deque: &Deque<P>, wait: Wait) -> bool {
     let team = with_current::<P, _>(|_| queue_of(deque).team()).flatten();
-    let urgent = team.and_then(|team| team.take_urgent(wait));
-    urgent.map(|closure| run_closure(deque, deque.len(), closure)).is_some()
+    let Some(closure) = team.and_then(|team| team.take_urgent(wait)) else { return false };
+    // Workers that wait for the caller's stolen job must run no part of it: it is no part of that job.
+    let before = deque.set_attending(true);
+    run_closure(deque, deque.len(), closure);
+    deque.set_attending(before);
+    true
 }
 
 /// Calls a thief if there are jobs and none searches. By the owner of a deque that is in use.
