@@ -62,9 +62,10 @@ impl Registry {
             Some((runtime, _)) => runtime.workqueue_builder(name),
             None => Workqueue::builder(name),
         };
-        // More than the members, for thieves that find no number. Where the limit is divided among nodes, the part of a node may be less
-        // than the size.
-        let queue = settings::apply(builder_of_queue.max_active(size + SPARE)).build();
+        // More than the members, for thieves that find no number. All of it on each node: the numbers are what limits the members, and all
+        // of them may be on one node.
+        let limit = size + SPARE;
+        let queue = settings::apply(builder_of_queue.max_active(limit).min_active(limit)).build();
         let queue =
             queue.map_err(|error| ThreadPoolBuildError::io(std::io::Error::other(error)))?;
         let registry = Arc::new_cyclic(|registry| Registry {

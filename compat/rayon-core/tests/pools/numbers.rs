@@ -112,9 +112,10 @@ fn a_pool_of_far_too_many_threads_has_as_many_as_may_be() {
         assert_eq!(pool.join(current_num_threads, || 2), (max_num_threads(), 2));
         let numbers = pool.broadcast(|context| context.index());
         assert_eq!(numbers, (0..max_num_threads()).collect::<Vec<_>>());
-        // The queue lets as many closures run at once.
+        // The queue lets as many closures run at once, also on each node.
         let queues = nearq::Runtime::global().queues();
         assert!(queues.iter().any(|queue| queue.max_active() > max_num_threads()), "{queues:?}");
+        assert!(queues.iter().any(|queue| queue.min_active() > max_num_threads()), "{queues:?}");
     });
 }
 
