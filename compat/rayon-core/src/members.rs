@@ -314,8 +314,8 @@ impl Members {
         })
     }
 
-    /// Puts a closure into the mailbox of a number. The caller then calls a thief, for the case that no member holds the number. Returns the
-    /// closure's own number.
+    /// Puts a closure into the mailbox of a number. The caller then calls a thief, for the case that no member holds that number. Returns a
+    /// number of the closure's own.
     pub(crate) fn post(&self, number: usize, closure: Closure) -> u64 {
         let state = self.state();
         let slot = &state.slots[number];
@@ -352,9 +352,8 @@ impl Members {
         // Never freed: the thread may be there longer than the pool.
         let members = std::sync::Arc::into_raw(std::sync::Arc::clone(self));
         let epoch = Linux::fork_epoch();
-        let current = Some(Current { members, number: 0, epoch, is_attached: true });
-        CURRENT.set(current);
-        ATTACHED.set(current);
+        ATTACHED.set(Some(Current { members, number: 0, epoch, is_attached: true }));
+        CURRENT.set(ATTACHED.get());
     }
 
     /// Whether every number is held.

@@ -173,8 +173,8 @@ impl Registry {
         self.member().is_some_and(|member| !member.is_attached())
     }
 
-    /// Waits in `f` for closures of this pool. If the caller is attached to a pool, to this or another one, workers use its number
-    /// meanwhile: the closures may need it. `f` runs no foreign code in the current thread.
+    /// Waits in `f` for closures of a pool. If the caller is attached to a pool, to that or another one, workers use its number meanwhile:
+    /// the closures may need it. `f` runs no closure in the current thread.
     pub(crate) fn wait<R>(f: impl FnOnce() -> R) -> R {
         let attached = Member::attached();
         let _lent = attached.as_ref().and_then(Self::lend);
@@ -222,7 +222,8 @@ impl Registry {
         }
     }
 
-    /// Sends a closure to the member that has that number. Gives it back if the runtime was shut down, and the caller is none of its workers.
+    /// Sends a closure to the member that has that number. If the runtime was shut down, and the caller is none of its workers, the closure
+    /// is given back.
     pub(crate) fn post(&self, number: usize, closure: Closure) -> Result<(), Closure> {
         let posted = self.members.post(number, closure);
         if self.queue.call_thief() {

@@ -116,8 +116,8 @@ fn a_worker_of_another_pool_gets_the_result_and_keeps_its_own_number() {
     });
 }
 
-/// A thread waits for a part of its work, whose thief waits too, and runs its call of a broadcast meanwhile. What that call forks is no part
-/// of the thread's work: the thread may hold a lock that it wants.
+/// A member waits for a part of its work. The thief of that part waits too, and runs its call of a broadcast meanwhile. What that call forks
+/// is no part of the member's work: it may want a lock that the member holds.
 #[test]
 fn a_member_that_waits_runs_no_part_of_the_call_of_a_broadcast_in_its_thief() {
     let parts_ran_in = watched(|| {

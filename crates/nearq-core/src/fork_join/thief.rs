@@ -71,7 +71,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
         true
     }
 
-    /// Whether others wait for its worker, its number, its place under a limit, or its end. They come first; the thief must give way to them.
+    /// Whether others wait for its worker, its number, its place under a limit, or its end. They come first: the thief must give way.
     fn is_in_the_way(&self) -> bool {
         let pool = self.context.pool;
         // SAFETY: null, or the pwq of the item that this worker runs, which is the thief; it stays until the thief has ended.

@@ -71,7 +71,8 @@ impl<P: Platform> TeamBell<P> {
 }
 
 /// See the head of the file. A thief calls [`enter`](Self::enter). The members themselves call [`leave`](Self::leave),
-/// [`must_leave`](Self::must_leave), the functions that take work, [`has_urgent`](Self::has_urgent) and [`sleeps`](Self::sleeps). Any thread may call the others. None may unwind.
+/// [`must_leave`](Self::must_leave), the functions that take work, [`has_urgent`](Self::has_urgent) and [`sleeps`](Self::sleeps). Any
+/// thread may call the others. None may unwind.
 pub trait Team<P: Platform = Linux>: Send + Sync {
     /// How many members there may be at once.
     fn size(&self) -> usize;
