@@ -36,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long)]
     markdown: bool,
 
-    /// Print an object: `settings`, each with its `owner` (queue or process) and whether it can be set, and `variables`
+    /// Print an object: `settings`, each with its `owner` (queue or process) and whether it can be set, `calls` and `variables`
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
 }
@@ -66,7 +66,7 @@ fn is_named(desc: &SettingDesc, key: &str) -> bool {
     desc.key == key || code_name(desc.environment) == key
 }
 
-/// All settings and variables as JSON, or those of that key or variable.
+/// All settings, calls and variables as JSON, or those of that name.
 fn value(key: Option<&str>) -> Result<Value, Failure> {
     let mut settings = Vec::new();
     for (owner, name) in [(Owner::Queue, "queue"), (Owner::Process, "process")] {
@@ -84,6 +84,10 @@ fn value(key: Option<&str>) -> Result<Value, Failure> {
             })
         }));
     }
+    let calls = BUILDER_SETTINGS.iter().filter(|call| key.is_none_or(|key| call.api == key));
+    let calls: Vec<Value> = calls
+        .map(|call| json!({ "api": call.api, "values": call.values, "what": call.what }))
+        .collect();
     let variables = variables().filter(|variable| key.is_none_or(|key| variable.name == key));
     let variables: Vec<Value> = variables
         .map(|variable| {
@@ -96,8 +100,10 @@ fn value(key: Option<&str>) -> Result<Value, Failure> {
         })
         .collect();
     match key {
-        Some(key) if settings.is_empty() && variables.is_empty() => Err(unknown(key)),
-        _ => Ok(json!({ "settings": settings, "variables": variables })),
+        Some(key) if settings.is_empty() && calls.is_empty() && variables.is_empty() => {
+            Err(unknown(key))
+        }
+        _ => Ok(json!({ "settings": settings, "calls": calls, "variables": variables })),
     }
 }
 
@@ -313,11 +319,16 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_every_setting_and_variable() {
+    fn the_json_has_every_setting_call_and_variable() {
         let everything = value(None).unwrap();
         let keys = everything["settings"].as_array().unwrap().iter().map(|one| &one["key"]);
         assert!(keys.eq(all().map(|desc| desc.key)));
         assert_eq!(everything["variables"].as_array().unwrap().len(), variables().count());
+        let calls = everything["calls"].as_array().unwrap().iter().map(|one| &one["api"]);
+        assert!(calls.eq(BUILDER_SETTINGS.iter().map(|call| call.api)));
+        let call = value(Some("RuntimeBuilder::thread_limit")).unwrap();
+        assert_eq!((&call["settings"], &call["variables"]), (&json!([]), &json!([])));
+        assert_eq!(call["calls"].as_array().unwrap().len(), 1);
         let nice = value(Some("nice")).unwrap();
         let [setting] = nice["settings"].as_array().unwrap().as_slice() else { panic!("{nice}") };
         assert_eq!((&setting["owner"], &setting["writable"]), (&"queue".into(), &true.into()));
