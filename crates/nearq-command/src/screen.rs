@@ -101,23 +101,16 @@ pub fn fitted(
     let Some(width) = width else { return columns(sides, rows) };
     let mut widths = widths(sides.len(), rows);
     let last = widths.len().saturating_sub(1);
-    let shortest = |widths: &[usize]| match sides.last() {
-        Some(Side::Left) => widths[last].min(SHORTEST_CUT),
-        _ => widths[last],
-    };
-    let mut kept: Vec<usize> = (0..sides.len()).collect();
-    let before_last = |kept: &[usize], widths: &[usize]| -> usize {
-        kept.iter().filter(|&&column| column != last).map(|&column| widths[column] + GAP).sum()
-    };
-    for column in spare {
-        let end = if kept.contains(&last) { shortest(&widths) + GAP } else { 0 };
-        if before_last(&kept, &widths) + end <= width + GAP {
-            break;
-        }
-        kept.retain(|kept| kept != column);
+    let is_cut = sides.last() == Some(&Side::Left);
+    let mut least = widths.clone();
+    if is_cut {
+        least[last] = least[last].min(SHORTEST_CUT);
     }
-    if sides.last() == Some(&Side::Left) {
-        widths[last] = widths[last].min(width.saturating_sub(before_last(&kept, &widths)));
+    let kept = kept(&least, spare, width);
+    if is_cut {
+        let before = kept.iter().filter(|&&column| column != last);
+        let before: usize = before.map(|&column| widths[column] + GAP).sum();
+        widths[last] = widths[last].min(width.saturating_sub(before));
     }
     let of = |cells: &[String]| -> Vec<String> {
         kept.iter().filter_map(|&column| Some(head(cells.get(column)?, widths[column]))).collect()
@@ -125,6 +118,25 @@ pub fn fitted(
     let (sides, widths): (Vec<Side>, Vec<usize>) =
         kept.iter().map(|&column| (sides[column], widths[column])).unzip();
     rows.iter().map(|cells| row(&sides, &widths, &of(cells))).collect()
+}
+
+/// The columns of these widths that remain in lines of at most `width` columns: those in `spare` are left out one after the other, until the
+/// others fit.
+pub fn kept(widths: &[usize], spare: &[usize], width: usize) -> Vec<usize> {
+    let mut kept: Vec<usize> = (0..widths.len()).collect();
+    for column in spare {
+        if line_width(&kept, widths) <= width {
+            break;
+        }
+        kept.retain(|kept| kept != column);
+    }
+    kept
+}
+
+/// How wide a line with the columns `kept` is.
+pub fn line_width(kept: &[usize], widths: &[usize]) -> usize {
+    let total: usize = kept.iter().map(|&column| widths[column]).sum();
+    total + GAP * kept.len().saturating_sub(1)
 }
 
 /// The least width to which the last column is cut before other columns are left out.

@@ -1,6 +1,6 @@
 //! Tables in plain text: columns that line up, whatever the width of their numbers.
 
-use nearq_command::screen::{self, GAP, Side, plain};
+use nearq_command::screen::{self, Side, plain};
 use std::fmt;
 
 /// A table in plain text; its cells contain no control characters for a terminal. The first column is aligned to the left, the others to
@@ -49,17 +49,7 @@ impl Table {
             Line::Remark(_) => None,
         });
         let widths = screen::widths(self.headings.len(), rows.chain([&self.headings]));
-        let mut kept: Vec<usize> = (0..widths.len()).collect();
-        let total = |kept: &[usize]| {
-            kept.iter().map(|&column| widths[column]).sum::<usize>()
-                + GAP * kept.len().saturating_sub(1)
-        };
-        for column in spare {
-            if width.is_none_or(|width| total(&kept) <= width) {
-                break;
-            }
-            kept.retain(|kept| kept != column);
-        }
+        let kept = screen::kept(&widths, spare, width.unwrap_or(usize::MAX));
         let side = |column: usize| if column == 0 { Side::Left } else { Side::Right };
         let sides: Vec<Side> = kept.iter().map(|&column| side(column)).collect();
         let kept_widths: Vec<usize> = kept.iter().map(|&column| widths[column]).collect();
@@ -72,7 +62,7 @@ impl Table {
             text += &format!("{}\n\n", self.title);
         }
         text += &row(&self.headings);
-        text += &format!("{}\n", "-".repeat(total(&kept)));
+        text += &format!("{}\n", "-".repeat(screen::line_width(&kept, &widths)));
         for line in &self.lines {
             match line {
                 Line::Cells(cells) => text += &row(cells),
