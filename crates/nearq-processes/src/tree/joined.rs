@@ -13,11 +13,10 @@ use std::os::unix::fs::MetadataExt as _;
 
 use super::layout::{FILE, How, Layout};
 use super::member;
-use super::supervisor::started;
+use super::supervisor::is_made_by;
 use super::table::{Mapping, now};
 use super::variable::TreeVariable;
 use super::view::View;
-use crate::proc;
 
 /// The table of another process.
 ///
@@ -97,9 +96,7 @@ pub fn leave(view: &View<'_>, pid: u32) -> bool {
 /// Removes the entries of processes that have ended, also if a later process has the number of one.
 pub fn release_ended(view: &View<'_>) {
     for (slot, entry, since) in view.entries() {
-        // The time is zero while an entry is new: its process may be any that runs.
-        let is_older = |begun: u64| since == 0 || begun <= since + proc::TICK.as_nanos() as u64;
-        if !started(entry.pid).is_some_and(is_older) {
+        if !is_made_by(entry.pid, since) {
             member::release(view, slot, entry.pid);
         }
     }

@@ -253,10 +253,7 @@ impl<'a> Supervisor<'a> {
         // The descriptor is opened first, so that all further steps are about this very process.
         let process = system::open_process(entry.pid).ok();
         let process = process.filter(|process| (process.as_raw_fd() as u64) < self.descriptors);
-        let begun = started(entry.pid);
-        let is_older =
-            begun.is_some_and(|begun| since == 0 || begun <= since + TICK.as_nanos() as u64);
-        if !is_older {
+        if !is_made_by(entry.pid, since) {
             member::release(&self.table.view(), slot, entry.pid);
             return;
         }
@@ -433,8 +430,14 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
+/// Whether the process that has this number now is the one that made an entry at `since`: it runs, and is not younger than the entry. The
+/// time is zero while an entry is new; then the process may be any that runs.
+pub(super) fn is_made_by(pid: u32, since: u64) -> bool {
+    started(pid).is_some_and(|begun| since == 0 || begun <= since + TICK.as_nanos() as u64)
+}
+
 /// When a live process was started, in nanoseconds of the table's clock.
-pub(super) fn started(pid: u32) -> Option<u64> {
+fn started(pid: u32) -> Option<u64> {
     let stat = proc::stat(pid).filter(|stat| !stat.has_ended())?;
     Some(stat.started.saturating_mul(TICK.as_nanos() as u64))
 }
