@@ -1,4 +1,4 @@
-//! The queue of an executor: runs Python calls on workers, and at most so many at once.
+//! The queue of an executor. It runs Python calls on workers, at most `max_workers` at the same time.
 //!
 //! nearq counts `max_active` for each NUMA node, and rounds the nodes' shares up. An executor promises a number for all of them. So calls
 //! pass a gate as well: one that would be too many is put aside, and the next call that ends continues with it. On a machine with one node

@@ -123,8 +123,8 @@ for interpreter in "${interpreters[@]}"; do
             skip "lints and types of the Python package" "pip cannot install mypy and ruff" "a network, and python3-venv"
         fi
     fi
-    if ! environment "env-$version" "$interpreter" pytest joblib 'dask[distributed]' && ! environment "env-$version" "$interpreter" pytest;
-    then     skip "the Python package with CPython $version" "pip cannot install pytest there" "a network, and python$version-venv"
+    if ! environment "env-$version" "$interpreter" pytest joblib 'dask[distributed]' && ! environment "env-$version" "$interpreter" pytest; then
+        skip "the Python package with CPython $version" "pip cannot install pytest there" "a network, and python$version-venv"
         continue
     fi
     # Tests that start many processes take long: they run with the oldest and the newest version.

@@ -23,7 +23,7 @@ from concurrent.futures.thread import BrokenThreadPool
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from nearq import _nearq
-from nearq._topology import Scope
+from nearq._topology import Scope, checked_node
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -182,8 +182,8 @@ class Executor(_BaseExecutor):
             raise ValueError(f"max_workers must be at most {_MOST_WORKERS}, and is {max_workers}")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        if isinstance(home, int) and home < 0:
-            raise ValueError(f"node {home} cannot be a home: there is no such node; give one of nearq.nodes()")
+        if isinstance(home, int):
+            checked_node(home)
         # Others read it, as that of ThreadPoolExecutor: dask uses it as the number of workers.
         self._max_workers = max_workers
         self._name = name

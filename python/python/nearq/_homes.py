@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from nearq import _nearq
+from nearq._topology import checked_node
 
 
 class AtHome:
@@ -22,7 +23,7 @@ class AtHome:
     """
 
     def __init__(self, node: int | None = None) -> None:
-        self._number, self._node, self._why = _nearq.enter_home(_checked(node))
+        self._number, self._node, self._why = _nearq.enter_home(checked_node(node))
 
     @property
     def node(self) -> int | None:
@@ -167,12 +168,6 @@ def _join(scope: Literal["numa", "cache"], text: str | None) -> Homes:
     homes._scope = scope
     homes._table = _nearq.HomeTable.join(text)
     return homes
-
-
-def _checked(node: int | None) -> int | None:
-    if node is not None and node < 0:
-        raise ValueError(f"node {node} cannot be a home: there is no such node; give one of nearq.nodes()")
-    return node
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:

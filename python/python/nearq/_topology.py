@@ -55,3 +55,10 @@ def pods(scope: Scope = "cache") -> tuple[Pod, ...]:
     Raises ValueError, which names all scopes, if there is no such scope.
     """
     return tuple(Pod(tuple(cpus), node) for cpus, node in _nearq.pods(scope))
+
+
+def checked_node(node: int | None) -> int | None:
+    """Return the number of a node, unless no node can have it: the compiled part takes no negative number."""
+    if node is not None and node < 0:
+        raise ValueError(f"node {node} cannot be a home: there is no such node; give one of nearq.nodes()")
+    return node
