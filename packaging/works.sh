@@ -1,9 +1,9 @@
 #!/bin/bash
 # Checks that an installed command works, all subcommands of it: packaging/works.sh [--process PID] [--experiments] COMMAND...
 #
-# COMMAND... runs `nearq` where it is installed, such as `chroot FOLDER nearq`, and sets TERM to a terminal. With --process the subcommands that look into a process are
-# tried on that one, which must have a queue with items and allow changes. With --experiments, `nearq bench` must run; without it, it must
-# say how to get it. Needs bash, grep and, for a terminal, script (Debian: bsdutils).
+# COMMAND... runs `nearq` where it is installed, such as `chroot FOLDER nearq`, and sets TERM to a terminal. With --process the subcommands
+# that look into a process are tried on that one, which must have a queue with items and allow changes. With --experiments, `nearq bench`
+# must run; without it, it must say how to get it. Needs bash, grep and, for a terminal, script (Debian: bsdutils).
 set -euo pipefail
 
 process=

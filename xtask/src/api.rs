@@ -4,8 +4,9 @@
 //! `nearq` exports what other crates of the workspace define. The compiler does not mind if a function returns a type that the user cannot
 //! name. So this check reads rustdoc's JSON output for the crates, which the nightly toolchain writes.
 
+use crate::sources;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
@@ -80,7 +81,7 @@ fn document(name: &str, features: &str) -> Result<Value, String> {
 
 /// Runs rustdoc on a crate with JSON output, and returns the path of the output file.
 pub(crate) fn rustdoc(name: &str, features: &str) -> Result<PathBuf, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     let mut command = Command::new("rustup");
     command
         .args(["run", "nightly", "cargo", "rustdoc", "--quiet", "--locked", "--lib", "-p", name]);

@@ -29,11 +29,10 @@ pub(crate) fn check() -> Result<String, String> {
     let root = root()?;
     if Command::new("mdbook").arg("--version").output().is_err() {
         return Ok("skipped: the book: there is no mdbook; to have it: \
-                   cargo install --locked mdbook --no-default-features --features search"
+                   cargo install --locked mdbook --version ^0.5.4 --no-default-features --features search"
             .into());
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let target = std::path::absolute(&target).map_err(|error| error.to_string())?;
+    let target = std::path::absolute(sources::target(&root)).map_err(|error| error.to_string())?;
     let book = target.join("book");
     let mut mdbook = Command::new("mdbook");
     mdbook.args(["build", BOOK, "--dest-dir"]).arg(&book).current_dir(&root);
@@ -68,7 +67,7 @@ pub(crate) fn prepare(arguments: &[&str]) -> Result<String, String> {
 }
 
 fn root() -> Result<PathBuf, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))
 }
 

@@ -2,10 +2,10 @@
 //!
 //! The counts also depend on the compiler, so nothing is compared if the compiler is not the recorded one.
 
+use crate::sources;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use crate::callgrind;
@@ -45,7 +45,7 @@ pub(crate) fn check(writes: bool) -> Result<String, String> {
     if let Some(skipped) = callgrind::skipped("items and locks")? {
         return Ok(skipped);
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/counts");
+    let path = sources::root().join(".ci/counts");
     let compiler = compiler()?;
     let recorded = fs::read_to_string(&path).unwrap_or_default();
     if !writes && recorded.lines().next() != Some(&compiler) {

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_every_page_are_compiled() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = sources::root();
         assert_eq!(check(&root), Ok(Vec::new()));
     }
 

@@ -27,6 +27,7 @@ mod expression;
 mod prose;
 mod records;
 
+use crate::sources;
 use entries::{Entry, Part};
 use prose::Prose;
 use records::Records;
@@ -66,7 +67,7 @@ struct Correction {
 
 /// Checks all documents and the table of results; with `write`, changed figures are written into the documents.
 pub(crate) fn check(write: bool) -> Result<String, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     let read = |path: &str| {
         std::fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))
     };

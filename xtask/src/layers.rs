@@ -1,7 +1,7 @@
 //! The layers of the workspace: which of our crates may use which. An arrow that is not in the plan is refused, so a new arrow is a
 //! decision and not an accident. The rules for the sources are checked along with it: `folders`, `examples`, `errors` and `paths`.
 
-use std::path::Path;
+use crate::sources;
 
 use crate::metadata::{self, Package};
 use crate::{errors, examples, folders, paths};
@@ -112,7 +112,7 @@ pub(crate) fn check() -> Result<String, String> {
     if !offences.is_empty() {
         return Err(format!("{}\nthe plan is in xtask/src/layers.rs", offences.join("\n")));
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     let offences = [
         folders::check(&root)?,
         examples::check(&root)?,

@@ -29,7 +29,7 @@ pub(crate) enum Target {
 
 /// Reports each link that leads nowhere.
 pub(crate) fn check() -> Result<String, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     let files = sources::files(&root)?;
     // A link in the file system has the text of another document, which is checked where it is.
     let is_document = |file: &&PathBuf| {
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_link_to_a_missing_file_or_heading_is_an_offence() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = sources::root();
         let readme = Path::new("README.md");
         let headings = BTreeMap::from([(readme, BTreeSet::from(["try-it".to_owned()]))]);
         let follow = |destination| follow(&root, readme, destination, &headings);

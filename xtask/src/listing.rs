@@ -2,6 +2,7 @@
 //!
 //! So a change of the interface shows in the commit that makes it, and a commit cannot change the interface by accident.
 
+use crate::sources;
 use std::fs;
 use std::path::Path;
 
@@ -14,7 +15,7 @@ const LOCK: (&str, &str) = ("nearq-lock", "");
 
 /// Compares the interface with the recorded one, or records it.
 pub(crate) fn check(writes: bool) -> Result<String, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/interface");
+    let folder = sources::root().join(".ci/interface");
     let (mut items, mut listed, mut differences) = (0, 0, Vec::new());
     for (name, features) in crates().chain([LOCK]) {
         listed += 1;

@@ -1,7 +1,7 @@
 //! The crates of this project, as cargo's metadata lists them.
 
+use crate::sources;
 use cargo_metadata::{DependencyKind, MetadataCommand};
-use std::path::Path;
 use std::process::Command;
 
 /// The crates are in several workspaces: building the loadable scheduler takes a compiler for the kernel, rayon's interface has the name
@@ -37,7 +37,7 @@ pub(crate) struct Use {
 
 /// All our crates. Finding them downloads nothing.
 pub(crate) fn members() -> Result<Vec<Package>, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     let mut members = Vec::new();
     for manifest in WORKSPACES {
         let mut command = MetadataCommand::new();

@@ -9,7 +9,7 @@
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use crate::metadata::cargo;
-use crate::sources;
+use crate::sources::{self, root, target};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -97,14 +97,6 @@ pub(crate) fn check_variants() -> Result<String, String> {
     } else {
         Err(format!("variants that were not found, see above: cargo test ended with {status}"))
     }
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from)
 }
 
 /// The mistakes of a list.

@@ -10,6 +10,7 @@
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use crate::mistakes::{Copy, MISSED, Mistake};
+use crate::sources;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ const NO_FENCE: &str = "no fence of its own";
 
 /// Weakens each file, or only the named ones.
 pub(crate) fn check(names: &[&str]) -> Result<String, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     let accepted = accepted(&root)?;
     let mut files = Vec::new();
     collect(&root, Path::new(SOURCES), &mut files)?;
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_list_names_files_that_have_such_orderings() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = sources::root();
         for file in accepted(&root).expect("well formed").into_keys() {
             let text = fs::read_to_string(root.join(&file)).expect(&file);
             assert_ne!(weaken(&text).expect(&file), text, "{file}");

@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn every_path_in_the_documents_exists() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = sources::root();
         assert_eq!(check(&root), Ok(Vec::new()));
     }
 }

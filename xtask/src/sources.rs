@@ -1,4 +1,4 @@
-//! The files of the checkout, and the Rust files of a folder.
+//! The checkout and its files, and the Rust files of a folder.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -6,6 +6,16 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The root of the checkout.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The folder that has what cargo builds.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from)
+}
 
 /// Calls `see` with the path and the text of a Rust file, or of each one below a folder, in order.
 pub(crate) fn each(path: &Path, see: &mut dyn FnMut(&Path, &str)) -> Result<(), String> {

@@ -22,7 +22,7 @@ struct Retired<'a> {
 
 /// Reports each place where a retired word occurs.
 pub(crate) fn check() -> Result<String, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     let list = fs::read_to_string(root.join(LIST)).map_err(|error| format!("{LIST}: {error}"))?;
     let retired = parse(&list)?;
     let mut found = Vec::new();
