@@ -1,6 +1,7 @@
 //! `nearq run` with the job log of an earlier run, and what else decides when and how often a job runs: retries, time limits, delays.
 
 use crate::common::{Folder, errors, nearq, prints, refuses};
+use crate::invented::until;
 use serde_json::Value;
 use std::fs;
 use std::process::{Output, Stdio};
@@ -23,11 +24,7 @@ fn stdout(output: &Output) -> String {
 
 /// Waits until there is a file.
 fn wait_for(path: &str) {
-    let begin = Instant::now();
-    while fs::metadata(path).is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{path} does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until(&format!("there is {path}"), || fs::metadata(path).is_ok());
 }
 
 /// Number, status, signal and command of each line.
@@ -187,13 +184,9 @@ fn a_run_that_begins_beside_another_one_leaves_its_log_alone() {
     wait_for(&format!("{mark}1"));
     let second = start("second");
     // It has read what there is of the log once it has started a job: its job, beside the orphan reaper.
-    let begin = Instant::now();
     let children =
         || fs::read_to_string(format!("/proc/{0}/task/{0}/children", second.id())).unwrap();
-    while children().split_whitespace().count() < 2 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "the second run starts no job");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("the second run has started a job", || children().split_whitespace().count() >= 2);
     fs::write(format!("{mark}2"), "").unwrap();
     let second = second.wait_with_output().unwrap();
     fs::write(format!("{mark}3"), "").unwrap();
@@ -285,15 +278,11 @@ fn a_run_that_ends_prints_the_outputs_behind_a_job_that_would_run_again() {
         "2",
     ]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let begin = Instant::now();
     let is_gone = || {
         let first = fs::read_to_string(&pid).unwrap_or_default();
         !first.is_empty() && fs::metadata(format!("/proc/{}", first.trim())).is_err()
     };
-    while !is_gone() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "the first job does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("the first job has ended", is_gone);
     // SAFETY: numbers only; the child has not been waited for.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
     let output = child.wait_with_output().unwrap();

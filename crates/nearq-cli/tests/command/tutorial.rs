@@ -2,16 +2,14 @@
 //! the lines that the page shows. Figures may differ.
 
 use crate::common::{Folder, errors, nearq, with_signals};
+use crate::invented::until;
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 const PAGE: &str = include_str!("../../../../docs/tutorial.md");
 const PROGRAM: &str = include_str!("../../examples/checksums.rs");
-/// Longer than the program takes to start on a loaded machine.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// The commands whose output is that of the machine, each with a line that is the same on all machines.
 const OF_THE_MACHINE: [(&str, &str); 2] =
     [("nearq topo", "This process"), ("nearq dump", "Affinity Scopes")];
@@ -95,11 +93,7 @@ impl Running {
             .spawn()
             .expect("examples are built with the tests");
         let running = Running { child, folder };
-        let begun = Instant::now();
-        while !running.prints("nearq ps").contains("checksums") {
-            assert!(begun.elapsed() < PATIENCE, "the program has no socket");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("the program has a socket", || running.prints("nearq ps").contains("checksums"));
         running
     }
 
