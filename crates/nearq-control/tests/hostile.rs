@@ -246,7 +246,7 @@ impl HonestClients {
 
 /// Connections to make: 10,000 with optimisation, otherwise as many as take some five seconds at 5 % of a CPU.
 fn connections() -> u64 {
-    let usual = if cfg!(debug_assertions) { 150 } else { 10_000 };
+    let usual = if cfg!(debug_assertions) { 600 } else { 10_000 };
     std::env::var("NEARQ_HOSTILE").map_or(usual, |text| text.parse().unwrap())
 }
 

@@ -1,7 +1,10 @@
 //! CPU time: the thread pauses to make up for what clients cost beyond a share of a CPU.
 //!
 //! A bucket holds [`BURST`] of CPU time and is filled with one part in [`SHARE`] of the elapsed time. What the thread has used is taken
-//! out; if that is more than the bucket held, the thread does nothing until the debt is paid.
+//! out; if that is more than the bucket held, the thread pauses until the debt is paid.
+//!
+//! A pause is followed by a turn of service, although waking up has cost CPU time: that cost is part of the next debt. If it had to be paid
+//! first, a thread whose wakeup costs 50 µs would pause for 1 ms, use 50 µs to find that it owes 50 µs, and so never serve again.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +20,8 @@ pub(super) struct Budget {
     filled: Instant,
     /// The thread's CPU time that was taken out.
     used: Duration,
+    /// When the pause ends that the thread makes.
+    pause: Option<Instant>,
 }
 
 /// CPU time of the calling thread.
@@ -27,11 +32,26 @@ pub(super) fn own_cpu_time() -> Duration {
 impl Budget {
     /// A full bucket, for a thread that has used `used` CPU time so far.
     pub(super) fn new(now: Instant, used: Duration) -> Self {
-        Budget { level: BURST.as_nanos() as i64, filled: now, used }
+        Budget { level: BURST.as_nanos() as i64, filled: now, used, pause: None }
+    }
+
+    /// Returns how long the thread must pause; `None` if it may serve. To be called before each turn and after each pause, also after one that
+    /// was interrupted.
+    pub(super) fn pause(&mut self, now: Instant, used: Duration) -> Option<Duration> {
+        if let Some(end) = self.pause {
+            if now < end {
+                return Some(end - now);
+            }
+            self.pause = None;
+            return None;
+        }
+        let debt = self.debt(now, used)?;
+        self.pause = Some(now + debt);
+        Some(debt)
     }
 
     /// Takes out what the thread has used by now. Returns how long it takes until the debt is paid; `None` if there is no debt.
-    pub(super) fn debt(&mut self, now: Instant, used: Duration) -> Option<Duration> {
+    fn debt(&mut self, now: Instant, used: Duration) -> Option<Duration> {
         let passed = now.saturating_duration_since(std::mem::replace(&mut self.filled, now));
         let spent = used.saturating_sub(std::mem::replace(&mut self.used, used));
         let gained = (passed.as_nanos() / u128::from(SHARE)).min(BURST.as_nanos()) as i64;
@@ -59,6 +79,29 @@ mod tests {
         assert_eq!(budget.debt(later, used), None);
         assert_eq!(budget.debt(later, used + BURST), None);
         assert_eq!(budget.debt(later, used + BURST + ms(2)), Some(ms(40)));
+    }
+
+    #[test]
+    fn a_turn_follows_each_pause_whatever_waking_up_costs() {
+        let (begin, wakeup) = (Instant::now(), Duration::from_millis(2));
+        let (mut now, mut used) = (begin, Duration::ZERO);
+        let mut budget = Budget::new(now, used);
+        let mut turns = 0;
+        used += BURST;
+        for _ in 0..100 {
+            used += wakeup;
+            match budget.pause(now, used) {
+                // The pause is interrupted once.
+                Some(pause) => {
+                    now += pause / 2;
+                    assert_eq!(budget.pause(now, used), Some(pause - pause / 2));
+                    now += pause - pause / 2;
+                }
+                None => turns += 1,
+            }
+        }
+        assert_eq!(turns, 50);
+        assert!(used - BURST <= (now - begin) / SHARE as u32 + wakeup * 2, "{used:?}");
     }
 
     #[test]

@@ -141,11 +141,11 @@ impl Service {
     /// Serves until it is asked to stop.
     pub(super) fn run(mut self) -> End {
         let end = loop {
-            let done = match self.budget.debt(Instant::now(), own_cpu_time()) {
-                // Ends without serving any connection.
-                Some(debt) => {
+            let done = match self.budget.pause(Instant::now(), own_cpu_time()) {
+                // Only a request to end is noticed.
+                Some(pause) => {
                     let listener = PollFd::new(&self.listener.socket, PollFlags::empty());
-                    self.poll(&mut [listener], Some(debt))
+                    self.poll(&mut [listener], Some(pause))
                 }
                 None => self.turn(),
             };
