@@ -142,7 +142,7 @@ fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: Option<usize>) -> St
     }
     text += &by_node(nodes, survey, width);
     if survey.supervisors.is_empty() {
-        text += "\nno `nearq run` is keeping homes now";
+        text += "\nno process keeps homes now";
         text += if nodes.is_single() {
             "; on one node, only `nearq run --scope cache` does, and only if there are several caches\n"
         } else {
@@ -353,6 +353,6 @@ mod tests {
         let text = text(&nodes, &survey, false, None);
         assert!(text.starts_with("This machine has one node"), "{text}");
         // A `nearq run` may be running nevertheless, but on one node it keeps no homes.
-        assert!(text.contains("no `nearq run` is keeping homes now; on one node"), "{text}");
+        assert!(text.contains("no process keeps homes now; on one node"), "{text}");
     }
 }

@@ -1,8 +1,11 @@
 //! Lists which processes are at home on which node now: processes with homes, of all trees and runs on this machine, and processes that are
 //! otherwise bound to a node.
 //!
-//! Homes are found in the tables of `nearq` processes (`/proc/PID/fd`), which are only read. A table's homes may be caches, or nodes of a
-//! pretended machine; here each home counts as the node to which its CPUs belong. Processes that come and go meanwhile may be missing.
+//! Homes are found in tables that processes have open (`/proc/PID/fd`), which are only read: a supervisor of `nearq` has one, and so has a
+//! program that gives homes to its own processes, as the Python package does. A table's homes may be caches, or nodes of a pretended
+//! machine; here each home counts as the node to which its CPUs belong. Processes that come and go meanwhile may be missing.
+//!
+//! The processes whose names are those of supervisors are searched first, because only so many files of a user are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +22,7 @@ use crate::observe::Observer;
 use crate::proc;
 use crate::tree::{FILE, How, SUPERVISOR, State, TableCopy, View};
 
-/// Open files of a process that are checked. A table is opened early, and has a low number.
+/// Open files of a process that are checked. A supervisor's table is opened early, and has a low number.
 const MOST_FILES: usize = 4096;
 /// Open files of all processes of a user that are checked, and tables among them.
 const MOST_FILES_OF_USER: usize = 1 << 16;
@@ -49,7 +52,7 @@ pub struct Resident {
     pub now: Option<usize>,
     /// How it is bound to that node.
     pub residence: Residence,
-    /// The supervisor of its tree, the `nearq` process that keeps its home.
+    /// The process that keeps its home: the supervisor of its tree, or the program that made the table.
     pub supervisor: Option<u32>,
     /// Bytes of its memory by index of the nodes; `None` if they may not be read or were not asked for.
     pub bytes: Option<Vec<u64>>,
@@ -77,7 +80,7 @@ pub struct Survey {
     pub nodes: Vec<NodeSurvey>,
     /// Processes, by number.
     pub residents: Vec<Resident>,
-    /// Supervisors: `nearq` processes that keep homes now.
+    /// The processes that keep homes now: supervisors, and programs that made a table.
     pub supervisors: Vec<u32>,
     /// Processes of other users, about which nothing is reported.
     pub hidden: usize,
@@ -118,23 +121,24 @@ pub fn take(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
             None => {}
         }
     }
-    let (mut entries, mut budgets) = (BTreeMap::new(), BTreeMap::<u32, Budget>::new());
-    for (&pid, &its_user) in &users {
-        if is_supervisor(pid) {
-            let left = budgets.entry(its_user).or_default();
-            // The process that made a table may have written any number into it.
-            let may_keep =
-                |other| users.get(&other).is_some_and(|user| its_user == 0 || *user == its_user);
-            let mut keeps = false;
-            for copy in tables(pid, left) {
-                keeps = true;
-                if let Some(view) = copy.view() {
-                    read(pid, &view, nodes, may_keep, &mut entries);
-                }
-            }
-            survey.supervisors.extend(keeps.then_some(pid));
-        }
+    let (named, others): (Vec<u32>, Vec<u32>) = users.keys().partition(|pid| is_named(**pid));
+    let (mut holders, mut budgets) = (Holders::new(), BTreeMap::<u32, Budget>::new());
+    for pid in named.into_iter().chain(others) {
+        tables(pid, budgets.entry(users[&pid]).or_default(), &mut holders);
     }
+    let mut entries = BTreeMap::new();
+    for ((its_user, ..), holders) in holders {
+        let Some(copy) = holders.iter().find_map(|(_, path)| TableCopy::of(path)) else { continue };
+        let Some(view) = copy.view() else { continue };
+        let keeper = keeper(&view, &holders);
+        // The process that made a table may have written any number into it, and may have given it to processes of other users.
+        let may_keep =
+            |other| users.get(&other).is_some_and(|user| its_user == 0 || *user == its_user);
+        read(keeper, &view, nodes, may_keep, &mut entries);
+        survey.supervisors.push(keeper);
+    }
+    survey.supervisors.sort_unstable();
+    survey.supervisors.dedup();
     for pid in users.into_keys() {
         if let Some(resident) = resident(pid, &entries, nodes, which) {
             survey.count(&resident);
@@ -165,9 +169,20 @@ fn name(pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// Whether a process may be a supervisor, judging by its name.
-fn is_supervisor(pid: u32) -> bool {
+/// Whether a process has the name of a supervisor.
+fn is_named(pid: u32) -> bool {
     name(pid).is_some_and(|name| name == SUPERVISOR || name.starts_with("nearq"))
+}
+
+/// The files of tables by the user that made them, device and inode, each with the processes that have it open and the path where they do.
+type Holders = BTreeMap<(u32, u64, u64), Vec<(u32, PathBuf)>>;
+
+/// The process that keeps the homes of a table: one that has it open and no home in it. A child that was forked from it has the table open
+/// too.
+fn keeper(view: &View<'_>, holders: &[(u32, PathBuf)]) -> u32 {
+    let members: BTreeSet<u32> = view.entries().map(|(_, entry, _)| entry.pid).collect();
+    let keeper = holders.iter().find(|(pid, _)| !members.contains(pid));
+    keeper.unwrap_or(&holders[0]).0
 }
 
 /// How much of a user's processes may still be checked.
@@ -182,26 +197,26 @@ impl Default for Budget {
     }
 }
 
-/// The tables that a process has open, one at a time: each is a copy of a megabyte or more. A table that is open several times is read
-/// once.
-fn tables(pid: u32, left: &mut Budget) -> impl Iterator<Item = TableCopy> {
+/// Adds the tables that a process has open.
+fn tables(pid: u32, left: &mut Budget, holders: &mut Holders) {
+    use std::os::unix::ffi::OsStrExt as _;
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
-    let paths = files.take(MOST_FILES).filter_map(|file| Some(file.ok()?.path()));
-    let is_table = |path: &PathBuf| {
-        use std::os::unix::ffi::OsStrExt as _;
-        fs::read_link(path).is_ok_and(|target| target.as_os_str().as_bytes().starts_with(FILE))
-    };
-    let mut known = BTreeSet::new();
-    let wanted = paths.filter(move |path| {
-        let has_left = left.files > 0 && left.tables > 0;
-        left.files = left.files.saturating_sub(1);
-        if !has_left || !is_table(path) {
-            return false;
+    for path in files.take(MOST_FILES).filter_map(|file| Some(file.ok()?.path())) {
+        if left.files == 0 || left.tables == 0 {
+            return;
+        }
+        left.files -= 1;
+        if !fs::read_link(&path).is_ok_and(|file| file.as_os_str().as_bytes().starts_with(FILE)) {
+            continue;
         }
         left.tables -= 1;
-        fs::metadata(path).is_ok_and(|data| known.insert((data.dev(), data.ino())))
-    });
-    wanted.filter_map(|path| TableCopy::of(&path))
+        let Ok(data) = fs::metadata(&path) else { continue };
+        let of_table = holders.entry((data.uid(), data.dev(), data.ino())).or_default();
+        // A process may have it open several times.
+        if of_table.last().is_none_or(|(last, _)| *last != pid) {
+            of_table.push((pid, path));
+        }
+    }
 }
 
 /// The entries of a table, by process, for the processes about which the table is believed.
@@ -304,7 +319,6 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(50), "{}", command(child.id()));
             thread::yield_now();
         }
-        // A process is accepted as a supervisor by its name; this one is named after the test.
         let table = Table::create(&nodes, &cpus, true).unwrap();
         assert!(table.claim_for(child.id(), 0));
         let again = fs::read_dir("/proc/self/fd").unwrap().flatten().find_map(|file| {
@@ -312,23 +326,58 @@ mod tests {
             target.to_str()?.starts_with("/memfd:nearq-tree").then(|| fs::File::open(file.path()))
         });
         let again = again.unwrap().unwrap();
-        let found: Vec<_> = tables(std::process::id(), &mut Budget::default()).collect();
-        assert!(!found.is_empty());
+        let mut holders = Holders::new();
+        tables(std::process::id(), &mut Budget::default(), &mut holders);
+        assert!(holders.values().all(|holders| holders.len() == 1));
         let mut little = Budget { files: 1000, tables: 2 };
         // Other tests may have tables too.
-        let copies = tables(std::process::id(), &mut little).count();
-        assert!((1..=2).contains(&copies) && little.tables == 0 && little.files < 1000);
-        assert_eq!(tables(std::process::id(), &mut little).count(), 0);
+        tables(std::process::id(), &mut little, &mut Holders::new());
+        assert!(little.tables == 0 && little.files < 1000);
+        let mut none = Holders::new();
+        tables(std::process::id(), &mut little, &mut none);
+        assert!(none.is_empty());
         drop(again);
         let mut entries = BTreeMap::new();
-        for copy in &found {
-            let all = |_| true;
-            read(std::process::id(), &copy.view().unwrap(), &nodes, all, &mut entries);
+        for holders in holders.values() {
+            let Some(copy) = TableCopy::of(&holders[0].1) else { continue };
+            let (view, all) = (copy.view().unwrap(), |_| true);
+            read(keeper(&view, holders), &view, &nodes, all, &mut entries);
         }
         let resident = resident(child.id(), &entries, &nodes, Which::default()).unwrap();
         assert_eq!((resident.home, resident.supervisor), (Some(0), Some(std::process::id())));
         assert_eq!(resident.residence, Residence::Home(How::Given, State::Home));
         assert_eq!(resident.command, "sleep 1000");
+    }
+
+    #[test]
+    fn a_table_is_kept_by_a_process_without_a_home_in_it() {
+        let cpus = Linux::affinity_of(std::process::id()).unwrap();
+        let nodes = Nodes::pretended(&[(0, cpus.clone())], &[vec![10]]);
+        let table = Table::create(&nodes, &cpus, true).unwrap();
+        let holders = [11, 12, 13].map(|pid| (pid, PathBuf::new()));
+        assert_eq!(keeper(&table.view(), &holders), 11);
+        // The forked child is found first.
+        table.claim_for(11, 0);
+        assert_eq!(keeper(&table.view(), &holders), 12);
+        // It has made the table and taken a home.
+        table.claim_for(12, 0);
+        table.claim_for(13, 0);
+        assert_eq!(keeper(&table.view(), &holders), 11);
+    }
+
+    #[test]
+    fn programs_that_keep_homes_are_found_whatever_their_names_are() {
+        // The name of this test's program begins as a supervisor's does.
+        fs::write(format!("/proc/{}/comm", std::process::id()), "python3").unwrap();
+        let cpus = Linux::affinity_of(std::process::id()).unwrap();
+        let nodes = Nodes::pretended(&[(0, cpus.clone())], &[vec![10]]);
+        let table = Table::create(&nodes, &cpus, true).unwrap();
+        let child = Started(Command::new("sleep").arg("1000").spawn().unwrap());
+        assert!(table.claim_for(child.0.id(), 0));
+        let survey = take(&nodes, Which::default(), Duration::from_millis(1));
+        let resident = survey.residents.iter().find(|found| found.pid == child.0.id()).unwrap();
+        assert_eq!(resident.supervisor, Some(std::process::id()));
+        assert!(survey.supervisors.contains(&std::process::id()));
     }
 
     #[test]
