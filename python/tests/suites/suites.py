@@ -99,19 +99,27 @@ def unittests(environment: Environment, suite: str, modules: list[str], pattern:
             good = False
     if ran == 0 and good:
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        skip(f"{suite}'s own tests with {version}", f"{sys.prefix} has no package `test`", f"apt-get install libpython{version}-testsuite")
+        skip(f"{suite}'s own tests with {version}", f"{sys.prefix} does not have them", f"apt-get install libpython{version}-testsuite")
         return True
     print(f"{suite}: {ran} tests")
     return good
+
+
+def has_module(name: str) -> bool:
+    """Whether a module can be found. Packages of interpreters leave out all tests, or some."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # There is no package that could have it.
+        return False
 
 
 def cpython(environment: Environment) -> bool:
     """Run the interpreter's tests of executors of threads: those of one module, or of a package with several."""
     names = ("thread_pool", "shutdown", "wait", "as_completed", "init")
     modules = ["test.test_concurrent_futures"]
-    if importlib.util.find_spec("test.test_concurrent_futures.executor"):
+    if has_module("test.test_concurrent_futures.executor"):
         modules = [f"test.test_concurrent_futures.test_{name}" for name in names]
-    elif importlib.util.find_spec("test") is None or importlib.util.find_spec(modules[0]) is None:
+    elif not has_module(modules[0]):
         modules = []
     return unittests(environment, "CPython", modules, r"\.ThreadPool")
 
@@ -119,14 +127,13 @@ def cpython(environment: Environment) -> bool:
 def asyncio(environment: Environment) -> bool:
     """Run the interpreter's tests of event loops that use executors."""
     names = ("test_threads", "test_runners", "test_futures", "test_base_events", "test_events")
-    found = importlib.util.find_spec("test") and importlib.util.find_spec("test.test_asyncio")
-    modules = [f"test.test_asyncio.{name}" for name in names] if found else []
+    modules = [f"test.test_asyncio.{name}" for name in names] if has_module("test.test_asyncio") else []
     return unittests(environment, "asyncio", modules, "")
 
 
 def by_pytest(environment: Environment, suite: str, *arguments: str) -> bool:
     """Run tests of a package that is installed with them."""
-    if importlib.util.find_spec(suite) is None:
+    if not has_module(suite):
         skip(f"{suite}'s own tests", f"there is no {suite}", f"pip install {suite} pytest")
         return True
     left_out = " and ".join(f"not {name}" for name in NOT_FOR_US)
