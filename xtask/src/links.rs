@@ -1,5 +1,6 @@
 //! Checks the links of the documents: a link from a Markdown file to another file of the checkout leads to a file that exists, and to a
-//! heading that it has. Links to other sites are checked by their form alone, because a check must not depend on the network.
+//! heading that it has. If the text of a link is code, the file contains it: a test, a function, a key, a variable or a command that a
+//! document names is still there. Links to other sites are checked by their form alone, because a check must not depend on the network.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,8 @@ pub(crate) struct Link {
     pub(crate) range: Range<usize>,
     /// What the document says: an address, a path from the document's folder, a heading, or a path with a heading.
     pub(crate) destination: String,
+    /// The text of the link, if it is one code span and nothing else.
+    code: Option<String>,
 }
 
 /// Where a link leads.
@@ -48,7 +51,8 @@ pub(crate) fn check() -> Result<String, String> {
     for (document, text) in &read {
         for link in links(text) {
             count += 1;
-            if let Err(why) = follow(&root, document, &link.destination, &headings) {
+            let followed = follow(&root, document, &link.destination, &headings);
+            if let Err(why) = followed.and_then(|()| finds(&root, document, &link)) {
                 let line = 1 + text[..link.range.start].matches('\n').count();
                 offences.push(format!("{}:{line}: {why}", document.display()));
             }
@@ -78,6 +82,35 @@ fn follow(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the file that a link leads to contains the text of the link, if that is code: as whole words, and in a Rust file not in a
+/// comment alone. A file also has its own name and the end of its path. A link to a heading, a folder or another site may have any text.
+fn finds(root: &Path, document: &Path, link: &Link) -> Result<(), String> {
+    let Some(code) = &link.code else { return Ok(()) };
+    let Target::File(path, None) = target(document, &link.destination)? else { return Ok(()) };
+    if path.ends_with(code) || !root.join(&path).is_file() {
+        return Ok(());
+    }
+    let name = path.display();
+    let text = fs::read_to_string(root.join(&path)).map_err(|error| format!("{name}: {error}"))?;
+    let is_rust = path.extension().is_some_and(|it| it == "rs");
+    let is_comment = |line: &str| is_rust && line.trim_start().starts_with("//");
+    if text.lines().any(|line| !is_comment(line) && contains(line, code)) {
+        Ok(())
+    } else {
+        Err(format!("there is no `{code}` in {name}"))
+    }
+}
+
+/// Whether a line contains a text that is not part of a longer word.
+fn contains(line: &str, text: &str) -> bool {
+    let is_word = |letter: Option<char>| {
+        letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_')
+    };
+    line.match_indices(text).any(|(at, _)| {
+        !is_word(line[..at].chars().next_back()) && !is_word(line[at + text.len()..].chars().next())
+    })
 }
 
 /// Where a link of a document leads, whether it exists or not.
@@ -120,7 +153,8 @@ pub(crate) fn within(path: &Path) -> Option<PathBuf> {
 /// The links and pictures of a document, in order, except those that are addresses in angle brackets.
 pub(crate) fn links(text: &str) -> Vec<Link> {
     let mut links = Vec::new();
-    for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
+    let mut events = Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter().peekable();
+    while let Some((event, range)) = events.next() {
         let Event::Start(
             Tag::Link { dest_url: destination, .. } | Tag::Image { dest_url: destination, .. },
         ) = event
@@ -130,14 +164,28 @@ pub(crate) fn links(text: &str) -> Vec<Link> {
         // The destination comes last, before a title and the closing parenthesis.
         let Some(at) = text[range.clone()].rfind(&*destination) else { continue };
         let start = range.start + at;
+        let code = match events.peek() {
+            Some((Event::Code(code), span)) if is_all_of(&text[range], &text[span.clone()]) => {
+                Some(code.to_string())
+            }
+            _ => None,
+        };
         links.push(Link {
             range: start..start + destination.len(),
             destination: destination.into_string(),
+            code,
         });
     }
     // A picture within a link begins after the link, and its destination comes before that of the link.
     links.sort_by_key(|link| link.range.start);
     links
+}
+
+/// Whether a code span is the whole text of a link.
+fn is_all_of(link: &str, span: &str) -> bool {
+    link.strip_prefix('[')
+        .and_then(|link| link.strip_prefix(span))
+        .is_some_and(|rest| rest.starts_with(']'))
 }
 
 /// The anchors of a document's headings, as forges and mdBook name them.
@@ -223,6 +271,32 @@ mod tests {
         assert_eq!(follow("README.md#try-it"), Ok(()));
         assert!(follow("docs/homely.md").unwrap_err().contains("there is no docs/homely.md"));
         assert!(follow("#try-this").unwrap_err().contains("no heading `#try-this`"));
+    }
+
+    #[test]
+    fn a_link_whose_text_is_code_leads_to_a_file_that_contains_it() {
+        let root = sources::root();
+        let find = |text: &str| {
+            let found = links(text);
+            let [link] = found.as_slice() else { panic!("one link: {found:?}") };
+            finds(&root, Path::new("README.md"), link)
+        };
+        let here = "xtask/src/links.rs";
+        let test = "a_link_to_a_missing_file_or_heading_is_an_offence";
+        assert_eq!(find(&format!("[`{test}`]({here})")), Ok(()));
+        // The file also has its name, and the end of its path.
+        assert_eq!(find(&format!("[`src/links.rs`]({here})")), Ok(()));
+        // Not a whole word, and in a comment alone.
+        let remark = ["is not part of", "a longer word"].join(" ");
+        for missing in [&test[..20], &remark] {
+            let why = find(&format!("[`{missing}`]({here})")).unwrap_err();
+            assert_eq!(why, format!("there is no `{missing}` in {here}"));
+        }
+        // In prose a text is a text, and what a folder or a heading is called is free.
+        assert_eq!(find(&format!("[{}]({here})", &test[..20])), Ok(()));
+        assert_eq!(find(&format!("[the `{}`]({here})", &test[..20])), Ok(()));
+        assert_eq!(find("[`the folder`](xtask/src)"), Ok(()));
+        assert_eq!(find("[`the heading`](README.md#try-it)"), Ok(()));
     }
 
     #[test]
