@@ -43,7 +43,8 @@ const COMMANDS: &str = "docs/results/commands";
 const RESULTS: &str = "docs/results";
 const TABLE: &str = "docs/results/README.md";
 /// The prose outside of the folder of results.
-const OTHERS: [&str; 3] = ["README.md", "docs/when-not.md", "compat/rayon-core/README.md"];
+const OTHERS: [&str; 4] =
+    ["README.md", "docs/documents.md", "docs/when-not.md", "compat/rayon-core/README.md"];
 
 /// The outcome of comparing documents with results.
 #[derive(Default)]

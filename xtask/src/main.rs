@@ -34,10 +34,12 @@ usage: cargo xtask CHECK
   counts     queueing, spawning and locking take the instructions that .ci/counts records, within 5 and 1 % (needs valgrind); with
              --write, they are written there
   layers     crates use each other only as the plan in layers.rs allows; examples import `nearq`, not the crates inside; the `Debug`
-             form of every error reads as its `Display` form; paths in ARCHITECTURE.md, CONTRIBUTING.md and docs/design exist
+             form of every error reads as its `Display` form; paths in ARCHITECTURE.md, CONTRIBUTING.md,
+             docs/documents.md and docs/design exist
   figures    every figure in the prose is recorded or listed as given, and every result is in the table;
              with --write, changed figures are written into the prose
-  links      every link of a document leads to a file of the checkout that exists and to a heading that it has, or to another site
+  links      every link of a document leads to a file of the checkout that exists and to a heading that it has, or to another site; if
+             the text of a link is code, the file contains it
   listing    the public interface is what .ci/interface records, item by item; with --write, it is written there (needs the nightly
              toolchain, and `cargo run -p xtask --features listing -- listing`)
   mistakes   the quick tests find each mistake of .ci/mistakes, or only those that are named, when it is planted
