@@ -1,6 +1,7 @@
-//! The contestants: a queue of ours by its priority, other pools, and a thread that only sleeps.
+//! The contestants: what the document replaced, a queue of ours by its priority, other pools, and a thread that only sleeps.
 
 use super::issuer::{Plan, Samples, Start, Target, as_issuer, measure, on_thread};
+use super::one_list::{OneList, Priority};
 use super::privilege::{self, MOST_FAVOURED};
 use crate::Error;
 use crate::harness::{Host, failed};
@@ -42,6 +43,8 @@ pub(crate) enum Privilege {
 
 /// Names of rows that conclusions are drawn from, or that have published figures.
 pub(crate) mod row {
+    /// Head insertion, the document's "before".
+    pub(crate) const HEAD: &str = "head of one list";
     /// Our queue of ordinary priority.
     pub(crate) const NORMAL: &str = "normal";
     /// Our high-priority queue.
@@ -111,9 +114,43 @@ fn queue(
     Contestant { row, about, needs: Privilege::None, measure }
 }
 
-/// The rows of ours that any platform has.
-pub(crate) fn ours<P: Host>() -> Vec<Contestant> {
-    [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED].map(|variant| queue(variant, as_it_is::<P>)).into()
+/// The rows that any platform has: what the document replaced, and ours.
+pub(crate) fn everywhere<P: Host>() -> Vec<Contestant> {
+    let ours = [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED];
+    let ours = ours.map(|variant| queue(variant, as_it_is::<P>));
+    [before::<P>()].into_iter().chain(ours).collect()
+}
+
+/// The document's "before".
+fn before<P: Host>() -> Contestant {
+    let measure = |plan: &Plan| {
+        let plan_copy = plan.clone();
+        as_issuer::<P, _>(plan.issuer_cpu, move || {
+            let mut target = Head { list: OneList::<P>::start(plan_copy.cpu)?, start: Start::new() };
+            let start = Arc::clone(&target.start);
+            measure(&mut target, &start, &plan_copy)
+        })
+    };
+    Contestant {
+        row: row::HEAD,
+        about: "the kernel's high-priority queue before the document: the head of the list of an ordinary worker",
+        needs: Privilege::None,
+        measure: Rc::new(measure),
+    }
+}
+
+struct Head<P: Host> {
+    list: OneList<P>,
+    start: Arc<Start<P>>,
+}
+
+impl<P: Host> Target<P> for Head<P> {
+    fn send(&mut self, _interval: Duration) -> Instant {
+        let start = Arc::clone(&self.start);
+        let now = P::now();
+        self.list.queue(Priority::High, move || start.mark());
+        now
+    }
 }
 
 /// The row that gives up a privilege.

@@ -3,8 +3,8 @@
 //!
 //! One CPU has 3000 threads at nice 0, each of which sleeps 1 ms in a loop; an item that is queued every 4 ms, a jiffy at 250 Hz, notes how
 //! long it took until it started. The issuer is on another CPU, because otherwise its own waiting would set the pace. The document's
-//! "before" is a queue whose items go to the head of the common list: as nothing else is on the list, that is what our queue of ordinary
-//! priority does.
+//! "before" is a queue whose items go to the head of the common list, from which one ordinary worker takes them (`one_list`). As nothing
+//! else is on the list, our queue of ordinary priority waits as long.
 //!
 //! Besides our rows there are a plain thread, tokio and rayon on the same CPU, each ordinary and favoured, and a real-time thread that only
 //! sleeps: its delays are due to the machine.
@@ -16,6 +16,7 @@ mod conclusions;
 mod contestant;
 mod crowd;
 mod issuer;
+mod one_list;
 pub(crate) mod privilege;
 mod render;
 
@@ -197,7 +198,7 @@ fn scenario(threads: usize) -> String {
 
 /// On this machine: there is one crowd, for all rows.
 fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
-    let mut contestants = contestant::ours::<Linux>();
+    let mut contestants = contestant::everywhere::<Linux>();
     contestants.push(contestant::refused());
     contestants.extend(contestant::others());
     let mut remarks = Vec::new();
@@ -251,7 +252,7 @@ fn in_autogroups() -> bool {
 /// On a simulated machine: a fresh one, with a crowd of its own, for each row and run.
 fn simulated(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     let (machine, limit) = (run.machine, SIMULATED_LIMIT + task.plan.duration);
-    let all = measure(run, contestant::ours::<Sim>(), task, |contestant, number| {
+    let all = measure(run, contestant::everywhere::<Sim>(), task, |contestant, number| {
         let (contestant, plan, threads) = (contestant.clone(), task.plan.clone(), task.threads);
         let ended = simulate(machine, number as u64, limit, move || {
             let crowd = Crowd::<Sim>::start(threads, plan.cpu)?;

@@ -1,7 +1,7 @@
 //! The tables and the picture of `highpri`.
 
 use super::conclusions::SOURCE;
-use super::contestant::{Contestant, row};
+use super::contestant::Contestant;
 use super::{CROWD_WORK, Facts, Samples, crowd, scenario};
 use crate::harness::table::{self, Column, met, or_none};
 use crate::plots::curves::{Curve, Curves, draw};
@@ -112,10 +112,6 @@ fn table(facts: &Facts<'_>) -> Table {
     facts.found.remarks.iter().for_each(|line| table.remark(line.clone()));
     if published {
         table.remark(format!("published: {SOURCE}"));
-        table.remark(format!(
-            "the document's \"before\" put high-priority items at the head of a list that was empty: what `{}` does",
-            row::NORMAL
-        ));
     }
     table
 }
