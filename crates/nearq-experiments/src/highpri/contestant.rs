@@ -126,7 +126,8 @@ fn before<P: Host>() -> Contestant {
     let measure = |plan: &Plan| {
         let plan_copy = plan.clone();
         as_issuer::<P, _>(plan.issuer_cpu, move || {
-            let mut target = Head { list: OneList::<P>::start(plan_copy.cpu)?, start: Start::new() };
+            let mut target =
+                Head { list: OneList::<P>::start(plan_copy.cpu)?, start: Start::new() };
             let start = Arc::clone(&target.start);
             measure(&mut target, &start, &plan_copy)
         })

@@ -65,7 +65,9 @@ impl<P: Host> Drop for OneList<P> {
     fn drop(&mut self) {
         self.shared.list.lock().over = true;
         self.shared.more.notify_one();
-        self.worker.take().map(P::join);
+        if let Some(worker) = self.worker.take() {
+            P::join(worker);
+        }
     }
 }
 
@@ -103,12 +105,9 @@ mod tests {
             let _ = gate.recv();
         });
         begun.recv().unwrap();
-        for (priority, number) in [
-            (Priority::Normal, 1),
-            (Priority::Normal, 2),
-            (Priority::High, 3),
-            (Priority::High, 4),
-        ] {
+        for (priority, number) in
+            [(Priority::Normal, 1), (Priority::Normal, 2), (Priority::High, 3), (Priority::High, 4)]
+        {
             let send = send.clone();
             pool.queue(priority, move || send.send(number).unwrap());
         }

@@ -103,7 +103,8 @@ fn a_quick_run_ends_within_half_a_minute() {
     let options = HighpriOptions { common, ..HighpriOptions::default() };
     let task = options.plan(&Machine::here().unwrap()).unwrap();
     let all =
-        [contestant::everywhere::<Linux>(), vec![contestant::refused()], contestant::others()].concat();
+        [contestant::everywhere::<Linux>(), vec![contestant::refused()], contestant::others()]
+            .concat();
     let rows = all.len() * task.runs;
     // A thread begins and ends in a tenth of a millisecond. On the crowded CPU, a row's thread waits for a turn of all the
     // others.

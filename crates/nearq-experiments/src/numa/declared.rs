@@ -7,19 +7,23 @@
 //! writes the object. So a scope decides how far the input and the output must travel; the heap, which is most of the memory, is made where
 //! the item runs. This is why the scope matters least for a build, as the document says.
 //!
+//! For the rows `writeback` a compilation is a thread of its own, as a compiler is a process of its own: it makes its input itself, as if it
+//! had read the file, and leaves its output to an item, which reads it and computes for [`Declared::write_us`]. As many compilations run at
+//! a time, and all of their output must have been written away in the end.
+//!
 //! The sizes are those of one file of the job of a real machine (`gcc -O2`, some 120 functions: text of 0.1 MB and headers,
 //! 40 MB at most, of which a small part is used again and again), rounded. The CPU time of an item is cut short from
 //! half a second to milliseconds, and the bytes are cut likewise; the ratio of the two is what counts.
 
 use super::job::scope_of;
-use super::{HOMES, Plan, Taken};
+use super::{HOMES, Plan, Taken, WRITEBACK, WRITEBACK_NUMA};
 use crate::harness::{failed, simulate};
 use crate::{DeclaredMemory, Error, Machine};
 use nearq::{Runtime, home::Home};
 use nearq_platform::{LockPlatform as _, ThreadSpec, Threads as _};
 use nearq_sim::{Sim, compute};
 use serde::Serialize;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// What a compilation does.
@@ -35,6 +39,8 @@ pub struct Declared {
     pub compute_us: u64,
     /// Bytes of object that it writes.
     pub output: usize,
+    /// Microseconds that it takes to write them away, in addition to the cost of reading them.
+    pub write_us: u64,
 }
 
 impl Declared {
@@ -45,6 +51,7 @@ impl Declared {
         passes: 4,
         compute_us: 5_000,
         output: 128 << 10,
+        write_us: 50,
     };
 
     fn compile(&self, input: &[u8]) -> DeclaredMemory {
@@ -74,7 +81,10 @@ pub(super) fn run(
 ) -> Result<Taken, Error> {
     let limit = LIMIT * u32::try_from(plan.files).unwrap_or(u32::MAX);
     let (files, jobs) = (plan.files, plan.jobs.min(plan.files));
-    let outcome = simulate(machine, seed, limit, move || job(row, files, jobs))?;
+    let outcome = simulate(machine, seed, limit, move || match row {
+        WRITEBACK | WRITEBACK_NUMA => writeback(row, files, jobs),
+        _ => job(row, files, jobs),
+    })?;
     let elapsed = outcome.result?;
     Ok(Taken { elapsed, user: None, system: None })
 }
@@ -108,5 +118,52 @@ fn job(row: &'static str, files: usize, jobs: usize) -> Result<Duration, Error> 
         issuers.push(Sim::spawn(spec, issue).map_err(failed)?);
     }
     issuers.into_iter().for_each(Sim::join);
+    Ok(Sim::now() - begin)
+}
+
+/// Does the job with a thread for each compilation; items write away what is made.
+fn writeback(row: &'static str, files: usize, jobs: usize) -> Result<Duration, Error> {
+    let runtime = Runtime::<Sim>::builder_in().build().map_err(failed)?;
+    let queue = runtime.workqueue_builder("writeback").affinity_scope(scope_of(row));
+    let queue = Arc::new(queue.build().map_err(failed)?);
+    let begin = Sim::now();
+    let mut makers = Vec::new();
+    for maker in 0..jobs {
+        let queue = Arc::clone(&queue);
+        let make = move || {
+            let mut items = Vec::new();
+            for file in (maker..files).step_by(jobs) {
+                let queue = Arc::clone(&queue);
+                let (made, item) = mpsc::channel();
+                let compile = move || {
+                    let declared = Declared::USUAL;
+                    let mut input = DeclaredMemory::new(declared.input);
+                    Sim::write(&mut input);
+                    let output = declared.compile(&input);
+                    let item = queue.spawn(move || {
+                        Sim::read(&output);
+                        compute(Duration::from_micros(declared.write_us));
+                    });
+                    made.send(item).expect("the maker waits");
+                };
+                let spec = ThreadSpec { name: format!("cc{file}"), ..ThreadSpec::default() };
+                Sim::join(Sim::spawn(spec, compile)?);
+                items.extend(item.try_recv());
+            }
+            for item in items {
+                item.join().expect("writing away does not panic");
+            }
+            Ok(())
+        };
+        let spec = ThreadSpec { name: format!("make{maker}"), ..ThreadSpec::default() };
+        let (send, ended) = mpsc::channel();
+        let thread = Sim::spawn(spec, move || drop(send.send(make()))).map_err(failed)?;
+        makers.push((thread, ended));
+    }
+    for (thread, ended) in makers {
+        Sim::join(thread);
+        let ended: Result<(), nearq_platform::OsError> = ended.try_recv().expect("it has ended");
+        ended.map_err(failed)?;
+    }
     Ok(Sim::now() - begin)
 }

@@ -1,12 +1,13 @@
 //! The job of a real machine: C files that are made up and compiled, or real files that are compressed; as items, and as a tree of
 //! processes.
 
-use super::{HOMES, Plan, SYSTEM};
+use super::{HOMES, Plan, SYSTEM, WRITEBACK};
 use crate::Error;
 use crate::harness::failed;
 use nearq::{AffinityScope, Runtime, home::Home};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -125,6 +126,22 @@ impl Job {
         self.folder.join(format!("part{file}.out"))
     }
 
+    fn written(&self, file: usize) -> PathBuf {
+        self.folder.join(format!("part{file}.written"))
+    }
+
+    /// Reads what a file's command has left in memory and writes it away, to the disk.
+    fn write_back(&self, file: usize) -> Result<(), Error> {
+        let (from, to) = (self.output(file), self.written(file));
+        let bytes = fs::read(&from).map_err(|error| failed_at(&from, &error))?;
+        let write = || {
+            let mut file = fs::File::create(&to)?;
+            file.write_all(&bytes)?;
+            file.sync_data()
+        };
+        write().map_err(|error| failed_at(&to, &error))
+    }
+
     /// The command for a file, as a line for a shell; it leaves its output behind.
     pub(super) fn shell(&self, file: usize) -> String {
         let quoted =
@@ -159,11 +176,11 @@ impl Job {
 
     /// Removes what earlier runs have left.
     pub(super) fn clean(&self) -> Result<(), Error> {
-        for file in 0..self.inputs.len() {
-            let output = self.output(file);
-            match fs::remove_file(&output) {
+        let files = 0..self.inputs.len();
+        for path in files.flat_map(|file| [self.output(file), self.written(file)]) {
+            match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(failed_at(&output, &error));
+                    return Err(failed_at(&path, &error));
                 }
                 _ => {}
             }
@@ -171,14 +188,15 @@ impl Job {
         Ok(())
     }
 
-    /// Checks that the first `files` files were done.
-    pub(super) fn check(&self, files: usize) -> Result<(), Error> {
-        let missing = (0..files).find(|&file| {
-            !fs::metadata(self.output(file)).is_ok_and(|metadata| metadata.len() > 0)
-        });
-        missing.map_or(Ok(()), |file| {
-            Err(Error::run(format!("{} was not created", self.output(file).display())))
-        })
+    /// Checks that the first `files` files were done, and written away if they had to be.
+    pub(super) fn check(&self, files: usize, written: bool) -> Result<(), Error> {
+        let outputs = (0..files).map(|file| self.output(file));
+        let copies = (0..files).filter(|_| written).map(|file| self.written(file));
+        let missing = outputs
+            .chain(copies)
+            .find(|path| !fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0));
+        missing
+            .map_or(Ok(()), |path| Err(Error::run(format!("{} was not created", path.display()))))
     }
 }
 
@@ -334,7 +352,7 @@ fn makefile(job: &Job, plan: &Plan) -> String {
 
 /// The scope of a row's queue.
 pub(super) fn scope_of(row: &str) -> AffinityScope {
-    if row == SYSTEM { AffinityScope::System } else { AffinityScope::Numa }
+    if [SYSTEM, WRITEBACK].contains(&row) { AffinityScope::System } else { AffinityScope::Numa }
 }
 
 /// Does the job on a runtime of its own.
@@ -354,6 +372,35 @@ pub(super) fn do_as_items(row: &str, job: &Arc<Job>, plan: &Plan) -> Result<(), 
         });
     }
     items.into_iter().try_for_each(|item| item.join().map_err(failed)?)
+}
+
+/// Does the job by threads of its own, each of which waits for one command at a time. An item for each file writes its output away.
+pub(super) fn do_with_writeback(row: &str, job: &Arc<Job>, plan: &Plan) -> Result<(), Error> {
+    let runtime = Runtime::builder().build().map_err(failed)?;
+    let queue = runtime.workqueue_builder("writeback").affinity_scope(scope_of(row));
+    let queue = queue.build().map_err(failed)?;
+    let next = AtomicUsize::new(0);
+    let make = || {
+        let mut items = Vec::new();
+        loop {
+            // Relaxed: only the number counts.
+            let file = next.fetch_add(1, Ordering::Relaxed);
+            if file >= plan.files {
+                break;
+            }
+            job.do_one(file)?;
+            let (job, inside) = (Arc::clone(job), runtime.clone());
+            items.push(queue.spawn(move || inside.block_in_place(|| job.write_back(file))));
+        }
+        items.into_iter().try_for_each(|item| item.join().map_err(failed)?)
+    };
+    std::thread::scope(|scope| {
+        let makers: Vec<_> = (0..plan.jobs.min(plan.files)).map(|_| scope.spawn(make)).collect();
+        // The scope waits for those that are not joined here.
+        makers.into_iter().try_for_each(|maker| {
+            maker.join().unwrap_or_else(|_| Err(Error::run("a thread panicked")))
+        })
+    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,10 @@
 //! unbound queue, of scope `system` as before that change and of scope `numa` as after it, then with a home for each item; and the same job
 //! as a tree of processes, under `nearq run --tree` without and with homes.
 //!
+//! What the document converted to an unbound queue is not the compilations but the kernel's writeback, which writes to the disk what they
+//! have left in memory. The rows `writeback` do that: compilations run wherever the scheduler puts them, and each queues an item that writes
+//! its output away.
+//!
 //! - `job`: what is done on a real machine: C files that are made up, or real files that are compressed
 //! - `ours`: the items; `tree`: the processes
 //! - `declared`: the same on a simulated machine, with declared work and memory
@@ -21,7 +25,7 @@ use crate::harness::options::{named, number, too_small, within};
 use crate::harness::{self, Common, Experiment, Run};
 use crate::{Error, Machine};
 use clap::Args;
-use nearq_report::{Collector, Row, find, metric, usage};
+use nearq_report::{Collector, Row, Summary, find, metric, usage};
 use render::{PUBLISHED_AFTER, PUBLISHED_BEFORE};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -66,13 +70,18 @@ pub const SYSTEM: &str = "system";
 pub const NUMA: &str = "numa";
 /// Scope `numa`, and each item has a home.
 pub const HOMES: &str = "numa, homes";
+/// The compilations are no items; an item of a queue of scope `system` writes away what each has made.
+pub const WRITEBACK: &str = "writeback, system";
+/// The same with a queue of scope `numa`.
+pub const WRITEBACK_NUMA: &str = "writeback, numa";
 /// A tree of processes that run wherever the kernel puts them.
 pub const TREE: &str = "tree";
 /// A tree of processes that choose a home when they begin.
 pub const TREE_HOMES: &str = "tree, homes";
 
 /// The rows that are compared: the old one and the new one.
-const COMPARED: [(&str, &str); 3] = [(SYSTEM, NUMA), (SYSTEM, HOMES), (TREE, TREE_HOMES)];
+const COMPARED: [(&str, &str); 4] =
+    [(SYSTEM, NUMA), (SYSTEM, HOMES), (WRITEBACK, WRITEBACK_NUMA), (TREE, TREE_HOMES)];
 
 /// Runs: the document's, and for a quick run.
 const RUNS: [usize; 2] = [5, 3];
@@ -88,7 +97,7 @@ const MOST_FILES: usize = 100_000;
 const JOBS_PER_12_CPUS: usize = 20;
 /// What all rows of a quick run may take together, and how many there are.
 const QUICK: Duration = Duration::from_secs(20);
-const ROWS: usize = 5;
+const ROWS: usize = 7;
 
 /// The difference between two rows, and whether it is significant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -107,8 +116,17 @@ pub struct Difference {
     pub gain_percent: f64,
     /// The same in deviations of the old row: the document's measure, in which 1.2 was "not completely conclusive".
     pub sigmas: f64,
+    /// The same in standard errors of the difference of the means (Welch), which more runs make smaller; 0 if there is only one run.
+    pub errors: f64,
     /// Whether the gain exceeds both deviations.
     pub exceeds: bool,
+}
+
+/// The gain in standard errors of the difference of two means.
+pub(crate) fn in_errors(old: &Summary, new: &Summary) -> f64 {
+    let square = |of: &Summary| of.deviation * of.deviation / of.runs as f64;
+    let error = (square(old) + square(new)).sqrt();
+    if error > 0.0 { (old.mean - new.mean) / error } else { 0.0 }
 }
 
 /// Compares the rows that exist.
@@ -125,6 +143,7 @@ pub fn differences(rows: &[Row]) -> Vec<Difference> {
             gain_s: gain,
             gain_percent: gain / old.mean * 100.0,
             sigmas: if old.deviation > 0.0 { gain / old.deviation } else { 0.0 },
+            errors: in_errors(&old, &new),
             exceeds: gain.abs() > old.deviation.max(new.deviation),
         })
     };
@@ -231,7 +250,7 @@ impl Experiment for NumaOptions {
             None => self.here(run, plan)?,
             Some(_) => self.simulated(run, plan)?,
         };
-        for (row, published) in [(SYSTEM, PUBLISHED_BEFORE), (NUMA, PUBLISHED_AFTER)] {
+        for (row, published) in [(WRITEBACK, PUBLISHED_BEFORE), (WRITEBACK_NUMA, PUBLISHED_AFTER)] {
             let mean = published.iter().sum::<f64>() / published.len() as f64;
             run.figures.publish(SCENARIO, row, metric::ELAPSED, mean);
         }
@@ -277,7 +296,8 @@ impl NumaOptions {
             let one = timed(|| job.do_one(0))?.elapsed;
             plan.shorten(one, run.machine.parallelism(), self.common.runs.is_none());
         }
-        let (mut rows, mut left_out) = (vec![SYSTEM, NUMA, HOMES], Vec::new());
+        let (mut rows, mut left_out) =
+            (vec![SYSTEM, NUMA, HOMES, WRITEBACK, WRITEBACK_NUMA], Vec::new());
         let nearq = self.command.as_ref().ok_or("the command nearq is not known here".to_owned());
         match nearq.and_then(|nearq| job::maker().map(|_| nearq)) {
             Ok(_) => rows.extend([TREE, TREE_HOMES]),
@@ -292,9 +312,12 @@ impl NumaOptions {
                     Some(nearq) if [TREE, TREE_HOMES].contains(&row) => {
                         timed(|| job::do_as_tree(nearq, row == TREE_HOMES, &job, plan))?
                     }
+                    _ if [WRITEBACK, WRITEBACK_NUMA].contains(&row) => {
+                        timed(|| job::do_with_writeback(row, &job, plan))?
+                    }
                     _ => timed(|| job::do_as_items(row, &job, plan))?,
                 };
-                job.check(plan.files)?;
+                job.check(plan.files, [WRITEBACK, WRITEBACK_NUMA].contains(&row))?;
                 Ok(taken)
             })?;
             for (row, taken) in rows.iter().zip(taken) {
@@ -311,7 +334,7 @@ impl NumaOptions {
                 "--kind, --folder: on a simulated machine the work is declared and there are no files; leave the options out",
             ));
         }
-        let (machine, rows) = (run.machine, [SYSTEM, NUMA, HOMES]);
+        let (machine, rows) = (run.machine, [SYSTEM, NUMA, HOMES, WRITEBACK, WRITEBACK_NUMA]);
         run.begin(plan.runs * rows.len());
         for seed in 0..plan.runs {
             let what = |row: &&str| format!("seed {seed}: {row}");

@@ -10,7 +10,7 @@ fn options(machine: &str) -> NumaOptions {
 #[test]
 fn a_job_is_done_and_compared_here() {
     let report = harness::run(&options(crate::HERE), &Progress::hidden()).unwrap();
-    for row in [SYSTEM, NUMA, HOMES] {
+    for row in [SYSTEM, NUMA, HOMES, WRITEBACK, WRITEBACK_NUMA] {
         let elapsed = report.find(SCENARIO, row, metric::ELAPSED).unwrap();
         assert_eq!(elapsed.summary.runs, 2);
         let user = report.find(SCENARIO, row, metric::USER).unwrap();
@@ -36,9 +36,11 @@ fn a_simulated_job_is_the_same_for_a_seed() {
     let mut enough = options("opteron-2s");
     enough.common.runs = Some(3);
     let report = harness::run(&enough, &Progress::hidden()).unwrap();
-    assert_eq!(report.parameters["differences"].as_array().unwrap().len(), 2);
+    assert_eq!(report.parameters["differences"].as_array().unwrap().len(), 3);
     assert!(report.text.contains("What is gained") && !report.text.contains("Too small"));
-    assert!(one.find(SCENARIO, HOMES, metric::ELAPSED).unwrap().summary.mean > 0.0);
+    for row in [HOMES, WRITEBACK, WRITEBACK_NUMA] {
+        assert!(one.find(SCENARIO, row, metric::ELAPSED).unwrap().summary.mean > 0.0, "{row}");
+    }
 }
 
 #[test]
@@ -47,7 +49,7 @@ fn a_quick_run_ends_within_half_a_minute_and_has_a_file_for_each_cpu() {
     let options = NumaOptions { common, ..NumaOptions::default() };
     let usual = options.plan(&Machine::here().unwrap()).unwrap();
     for cpus in [1, 2, 16, 128] {
-        for one in [5, 100, 700, 1300, 1400, 4000].map(Duration::from_millis) {
+        for one in [5, 100, 500, 900, 1000, 2800].map(Duration::from_millis) {
             let mut plan = Plan { files: FILES_PER_CPU[1] * cpus, ..usual.clone() };
             plan.shorten(one, cpus, true);
             let row = one * plan.files.div_ceil(cpus) as u32;
@@ -90,4 +92,6 @@ fn a_difference_counts_if_it_exceeds_both_deviations() {
     let found: Vec<_> = differences.iter().map(|one| (one.after, one.exceeds)).collect();
     assert_eq!(found, [(NUMA, true), (HOMES, false)]);
     assert!((differences[0].gain_percent - 9.9).abs() < 0.1);
+    // The error of a mean of two is the deviation, 0.1414, by the root of two: 0.1; of a difference of two means 0.1414.
+    assert!((differences[0].errors - 1.0 / 0.1414).abs() < 0.01, "{differences:?}");
 }

@@ -17,15 +17,19 @@ fn files_are_generated_processed_and_checked() {
             // The files that were found are large.
             job.inputs = job.make_up(2).unwrap();
         }
-        assert!(job.check(1).is_err());
+        assert!(job.check(1, false).is_err());
         job.do_one(0).unwrap();
-        job.check(1).unwrap();
-        assert!(job.check(2).is_err());
+        job.check(1, false).unwrap();
+        assert!(job.check(2, false).is_err());
         let done = Command::new("sh").args(["-c", &job.shell(1)]).status().unwrap();
         assert!(done.success());
-        job.check(2).unwrap();
+        job.check(2, false).unwrap();
+        assert!(job.check(1, true).is_err(), "it was not written away");
+        job.write_back(0).unwrap();
+        job.check(1, true).unwrap();
+        assert!(job.check(2, true).is_err());
         job.clean().unwrap();
-        assert!(job.check(1).is_err());
+        assert!(job.check(1, false).is_err());
         let folder = job.folder().to_owned();
         drop(job);
         assert!(!folder.exists());
