@@ -43,8 +43,13 @@ const COMMANDS: &str = "docs/results/commands";
 const RESULTS: &str = "docs/results";
 const TABLE: &str = "docs/results/README.md";
 /// The prose outside of the folder of results.
-const OTHERS: [&str; 4] =
-    ["README.md", "docs/documents.md", "docs/when-not.md", "compat/rayon-core/README.md"];
+const OTHERS: [&str; 5] = [
+    "README.md",
+    "docs/documents.md",
+    "docs/scopes.md",
+    "docs/when-not.md",
+    "compat/rayon-core/README.md",
+];
 
 /// The outcome of comparing documents with results.
 #[derive(Default)]
