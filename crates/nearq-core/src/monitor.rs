@@ -106,6 +106,8 @@ impl<P: Platform> alarm::Host<P> for Inner<P> {
         let own = self.shared();
         let spec = ThreadSpec {
             name: "nq/monitor".into(),
+            // The thread that armed it may be one of an isolated CPU.
+            affinity: self.housekeeping_mask(),
             scheduling: Some(self.priorities.ordinary()),
             // The monitor's thread calls `on_stall`.
             signals: Some(self.config.signals),

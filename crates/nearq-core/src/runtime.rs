@@ -229,7 +229,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     /// Whether a mask, if there is one, can be applied here.
     pub(crate) fn check_mask(&self, mask: Option<&CpuSet>) -> Result<(), Error> {
-        self.check_mask_within(mask, MachineConfig::allowed)
+        self.check_mask_within(mask, MachineConfig::nameable)
     }
 
     pub(crate) fn check_mask_within(

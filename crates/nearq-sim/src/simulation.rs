@@ -115,14 +115,15 @@ impl fmt::Debug for Simulation {
 }
 
 impl Simulation {
-    /// A machine with its costs, all of whose CPUs the program may use.
+    /// A machine with its costs, all of whose CPUs the program may use; those that the machine isolates are isolated.
     pub fn on(machine: &Machine, seed: u64) -> Self {
         Self::new(machine.topology().clone(), seed).costs(*machine.costs())
     }
 
     /// A machine with default costs by distance, all of whose CPUs the program may use.
     pub fn new(topology: Topology, seed: u64) -> Self {
-        let limits = Limits::unlimited(topology.possible().clone());
+        let mut limits = Limits::unlimited(topology.possible().clone());
+        limits.isolated = topology.isolated().clone();
         Simulation {
             topology,
             seed,

@@ -49,6 +49,7 @@ mod error;
 mod files;
 #[cfg(feature = "hwloc")]
 mod hwloc_xml;
+mod isolated;
 mod limits;
 mod parts;
 mod pods;

@@ -6,6 +6,7 @@
 use crate::assemble::{Claims, Draft, cache_level, number};
 use crate::error::quoted;
 use crate::files::{CPU_FOLDER, Files, NODE_FOLDER, Roots};
+use crate::isolated;
 use crate::topology::STANDS;
 use crate::unread::{self, Unread};
 use crate::{
@@ -69,6 +70,7 @@ impl Topology {
             reader.nodes();
             reader.kinds();
             reader.model();
+            reader.draft.isolated = isolated::of_machine(&reader.roots.sys, &mut reader.files);
         }
         let Reader { mut files, mut draft, .. } = reader;
         if let Some(reason) = files.too_much() {
@@ -89,8 +91,8 @@ impl Topology {
     /// [`Limits::read`](crate::Limits::read) found them, or empty if that is not known. `None` if nothing is new.
     ///
     /// While the same CPUs and the same nodes are online, one file is read (`node/online`), however large the machine is. Changes that
-    /// leave both lists as they were are not seen: memory that is added to or removed from a node, changed distances or capacities, a CPU
-    /// that is plugged in and stays offline, and CPUs or nodes that go offline and come back between two readings.
+    /// leave both lists as they were are not seen: memory that is added to or removed from a node, changed distances, capacities or isolated
+    /// CPUs, a CPU that is plugged in and stays offline, and CPUs or nodes that go offline and come back between two readings.
     ///
     /// The new reading replaces the old one only if nothing that was there before is missing. Otherwise only the online CPUs are updated,
     /// the rest stays as it was, and there is a [warning](Self::warning). If the reason may pass, the machine is read again next time; so

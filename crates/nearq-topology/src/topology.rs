@@ -43,6 +43,7 @@ pub struct Topology {
     pub(crate) possible: CpuSet,
     pub(crate) slots: CpuSet,
     pub(crate) online: CpuSet,
+    pub(crate) isolated: CpuSet,
     /// In order of `id`.
     pub(crate) cpus: Vec<Cpu>,
     /// Where a CPU is in `cpus`, by its number; `usize::MAX` for numbers without a CPU.
@@ -78,6 +79,12 @@ impl Topology {
     /// The ids of the CPUs that were online when the machine was read.
     pub fn online(&self) -> &CpuSet {
         &self.online
+    }
+
+    /// The ids of the isolated CPUs: those that the machine keeps free of work that is bound to no CPU, by `isolcpus=` or `nohz_full=` of
+    /// the kernel's command line. [`Limits::isolated`](crate::Limits::isolated) has those of cpusets too.
+    pub fn isolated(&self) -> &CpuSet {
+        &self.isolated
     }
 
     /// The possible CPUs, in order of their ids. Ids may have gaps, so a CPU's place in this slice may differ from its id: see
@@ -282,6 +289,22 @@ impl Topology {
         for cpu in &mut self.cpus {
             cpu.online = online.contains(cpu.id);
         }
+        self
+    }
+
+    /// The same machine with these CPUs [isolated](Self::isolated), and no others. Ids that the machine does not have are ignored.
+    ///
+    /// ```
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, Topology};
+    ///
+    /// let machine = Topology::from_synthetic("numa:2 core:4")?.with_isolated(&CpuSet::from_range(6..99));
+    /// assert_eq!(machine.isolated().to_list(), "6-7");
+    /// # Ok::<(), nearq::topology::TopologyError>(())
+    /// ```
+    #[must_use]
+    pub fn with_isolated(mut self, isolated: &CpuSet) -> Self {
+        self.isolated = self.possible.intersection(isolated);
         self
     }
 

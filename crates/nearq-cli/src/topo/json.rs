@@ -18,6 +18,8 @@ pub(super) struct Document<'a> {
     present: Line,
     /// The CPUs in use.
     online: Line,
+    /// The CPUs that the machine keeps free of unbound work.
+    isolated: Line,
     /// The CPUs that are plugged in, each with what is known about it, and whether the process may use it.
     cpus: Vec<Line>,
     cores: Vec<Line>,
@@ -96,6 +98,7 @@ impl<'a> Document<'a> {
             possible: set(&(machine.possible() | machine.slots())),
             present: set(machine.possible()),
             online: set(machine.online()),
+            isolated: set(machine.isolated()),
             cpus: cpus.collect(),
             cores: cores.collect(),
             llcs: llcs(machine),
@@ -149,7 +152,9 @@ fn limits(limits: &Limits) -> Line {
         ("online", set(&limits.online)),
         ("cpuset", line(limits.cpuset.as_ref().map(set))),
         ("quota", line(quota)),
+        ("isolated", set(&limits.isolated)),
         ("effective", set(&limits.effective())),
+        ("housekeeping", set(&limits.housekeeping())),
         ("parallelism", line(limits.parallelism())),
         ("explain", line(limits.explain())),
         ("notes", line(limits.notes())),
@@ -197,7 +202,9 @@ mod tests {
         let machine = Topology::from_synthetic("core:2").unwrap();
         let mut limits = Limits::unlimited(CpuSet::all(2));
         limits.quota = Some(Quota::new(0.5, "/a \"quoted\"\\path"));
+        limits.isolated = CpuSet::single(1);
         let machine = read(&View::new(&machine).with_limits(&limits));
+        assert_eq!(machine["limits"]["housekeeping"], json!([0]));
         let quota = json!({"cpus": 0.5, "source": "/a \"quoted\"\\path"});
         assert_eq!(machine["limits"]["quota"], quota);
     }

@@ -243,7 +243,7 @@ pub(crate) const PROCESS: &[(SettingDesc, ProcessAccessors)] = &[
     process(
         "cpumask",
         CPUS,
-        "The CPUs that queues may use, among those that the process may use",
+        "The CPUs that queues may use, among those that the process may use; without it, all of these that are not isolated",
         ["/sys/devices/virtual/workqueue/cpumask", "", "Runtime::set_cpumask"],
         accessors! { |runtime| cpus(runtime.cpumask().as_ref(), &runtime.allowed_cpus()), keep mask = values::parse_cpus },
     ),

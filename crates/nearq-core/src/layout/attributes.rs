@@ -42,7 +42,7 @@ pub struct Attributes {
     pub helping: bool,
     /// Whether the scope is used. If not, one pod has all CPUs of the queue, whatever the scope is.
     pub affinity_enabled: bool,
-    /// The CPUs that the queue's items may run on; `None` is all that the process may use.
+    /// The CPUs that the queue's items may run on; `None` is all that the runtime's queues [may use](crate::Runtime::allowed_cpus).
     pub cpumask: Option<CpuSet>,
     /// The nice value of the workers, -20 (most favoured) to 19; 0 is the nice value of the thread that built the runtime. No effect with
     /// `sched_idle`.
@@ -224,7 +224,7 @@ pub(crate) struct MachineConfig {
     pub(crate) shard_size: usize,
     /// If false, affinity is off for every queue.
     pub(crate) affinity: bool,
-    /// The CPUs that queues may use; all that the process may use if not set.
+    /// The CPUs that queues may use; if not set, all that the process may use, except isolated ones.
     pub(crate) mask: Option<CpuSet>,
 }
 
@@ -264,8 +264,14 @@ fn within(mask: Option<&CpuSet>, allowed: CpuSet) -> CpuSet {
 }
 
 impl MachineConfig {
-    /// The CPUs that the queues may use: those that the process may use, within the mask unless nothing would be left.
+    /// The CPUs that queues without a mask use: those of the runtime's mask, or else those that are not isolated.
     pub(crate) fn allowed(&self) -> CpuSet {
+        if self.mask.is_none() { self.limits.housekeeping() } else { self.nameable() }
+    }
+
+    /// The CPUs that a queue's mask may name: those that the process may use, within the runtime's mask unless nothing would be left.
+    /// Isolated CPUs are among them: who names a CPU wants it.
+    pub(crate) fn nameable(&self) -> CpuSet {
         within(self.mask.as_ref(), self.limits.effective())
     }
 
@@ -274,9 +280,10 @@ impl MachineConfig {
         u32::try_from(self.limits.parallelism()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The queue's mask within what is allowed; all that is allowed if nothing would be left.
+    /// The queue's mask within what it may name; all that queues without a mask use if there is none, or nothing would be left.
     pub(crate) fn effective(&self, attributes: &Attributes) -> CpuSet {
-        within(attributes.cpumask.as_ref(), self.allowed())
+        let named = attributes.cpumask.as_ref().map(|mask| mask.intersection(&self.nameable()));
+        named.filter(|named| !named.is_empty()).unwrap_or_else(|| self.allowed())
     }
 
     /// The pools that the attributes select on this machine.
@@ -449,6 +456,33 @@ mod tests {
         assert_eq!(here.layout(QueueKind::Unbound, &mask).effective.to_list(), "0-3");
         let part = Attributes { cpumask: Some("3-7".parse().unwrap()), ..Attributes::default() };
         assert_eq!(here.layout(QueueKind::Unbound, &part).effective.to_list(), "3");
+    }
+
+    #[test]
+    fn isolated_cpus_are_for_those_who_name_them() {
+        let mut here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
+        here.limits.isolated = "3-7".parse().unwrap();
+        let unbound = |here: &MachineConfig, mask: Option<&str>| {
+            let cpumask = mask.map(|list| list.parse().unwrap());
+            here.layout(QueueKind::Unbound, &Attributes { cpumask, ..Attributes::default() })
+        };
+        let layout = unbound(&here, None);
+        // Items of an issuer on an isolated CPU go to all that are left.
+        assert_eq!(pods(&layout), ["0-1", "2", "0-2"]);
+        assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 2, 2]);
+        assert!(layout.pools.iter().all(|pool| pool.allowed.to_list() == "0-2"));
+        // A queue's mask names them.
+        assert_eq!(unbound(&here, Some("2-4")).effective.to_list(), "2-4");
+        assert_eq!(here.layout(QueueKind::PerCpu, &Attributes::default()).pools.len(), 8);
+        // The runtime's mask does; and then a queue's mask within it.
+        here.mask = Some("2-5".parse().unwrap());
+        assert_eq!(unbound(&here, None).effective.to_list(), "2-5");
+        assert_eq!(unbound(&here, Some("5-7")).effective.to_list(), "5");
+        assert_eq!(unbound(&here, Some("0")).effective.to_list(), "2-5");
+        // A process that has nothing else uses them.
+        here.mask = None;
+        here.limits.affinity = "5-6".parse().unwrap();
+        assert_eq!(unbound(&here, None).effective.to_list(), "5-6");
     }
 
     #[test]

@@ -141,8 +141,8 @@ impl<P: Platform> Runtime<P> {
         self.inner.machine_config().topology.clone()
     }
 
-    /// Returns the CPUs that the runtime's queues may use: those that the process may use, as last read, within the
-    /// [mask](Self::set_cpumask).
+    /// Returns the CPUs that queues without a mask of their own use: the runtime's [mask](Self::set_cpumask) within those that the process
+    /// may use, as last read; without a mask, all of these except [isolated](nearq_topology::Limits::isolated) ones.
     pub fn allowed_cpus(&self) -> CpuSet {
         self.inner.machine_config().allowed()
     }
@@ -228,8 +228,8 @@ impl<P: Platform> Runtime<P> {
         self.inner.stall_after()
     }
 
-    /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that. If no CPU of the mask can be used any
-    /// more, all that the process may use are used. Per-CPU queues ignore the mask. In effect for the next item.
+    /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that except isolated CPUs. If no CPU of the
+    /// mask can be used any more, all that the process may use are used. Per-CPU queues ignore the mask. In effect for the next item.
     ///
     /// # Errors
     /// The mask is empty ([`Error::EmptyMask`]), names a CPU that the machine does not have, or has none that the process may use.

@@ -124,7 +124,7 @@ impl<P: Platform> Rescuer<P> {
         let spec = ThreadSpec {
             name: info.name.clone(),
             stack_size: inner.config.stack_size.map(NonZeroUsize::get),
-            affinity: Some(inner.widest_mask()),
+            affinity: Some(inner.resting_mask()),
             scheduling: Some(inner.priorities.scheduling(&PRIORITY)),
             signals: Some(inner.config.signals),
             ..ThreadSpec::default()
@@ -242,7 +242,7 @@ fn visit<P: Platform>(
     if node.is_some() {
         P::set_home_hint(me, None);
     }
-    let _ = P::set_affinity(me, &inner.widest_mask());
+    let _ = P::set_affinity(me, &inner.resting_mask());
     Ran::Here
 }
 

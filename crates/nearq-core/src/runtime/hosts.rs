@@ -12,7 +12,7 @@ impl<P: Platform, Q: KnownQueue> timer::Host<P> for Core<P, Q> {
 
     fn thread_spec(&self) -> ThreadSpec {
         ThreadSpec {
-            affinity: Some(self.widest_mask()),
+            affinity: Some(self.resting_mask()),
             scheduling: Some(self.priorities.ordinary()),
             signals: Some(self.config.signals),
             ..ThreadSpec::default()

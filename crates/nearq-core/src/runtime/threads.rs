@@ -93,16 +93,30 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         let allowed = self.machine_config().limits.effective();
         // If a CPU of a per-CPU queue is offline or not allowed, its workers go there when they can (`affinity`).
         let away = pool.key.bound && !pool.key.pod.intersects(&allowed);
-        if away || pool.key.allowed == allowed && !pool.key.strict {
+        if away {
+            self.resting_mask()
+        } else if pool.key.allowed == allowed && !pool.key.strict {
             self.widest_mask()
         } else {
             pool.key.allowed.clone()
         }
     }
 
+    /// The mask of a thread of the runtime that belongs to no pool: all that the process may use, except isolated CPUs.
+    pub(crate) fn resting_mask(&self) -> CpuSet {
+        self.housekeeping_mask().unwrap_or_else(|| self.widest_mask())
+    }
+
+    /// The CPUs that are not isolated, if some that the process may use are.
+    pub(crate) fn housekeeping_mask(&self) -> Option<CpuSet> {
+        let limits = &self.machine_config().limits;
+        let housekeeping = limits.housekeeping();
+        (housekeeping != limits.effective()).then_some(housekeeping)
+    }
+
     /// All that the process may use. If nothing but the cpuset limits that, the mask is every CPU that could exist: the system cuts it to
     /// the cpuset, and lets it grow with the cpuset.
-    pub(crate) fn widest_mask(&self) -> CpuSet {
+    fn widest_mask(&self) -> CpuSet {
         let machine_config = self.machine_config();
         let limits = &machine_config.limits;
         let whole = limits.cpuset.as_ref().is_none_or(|cpuset| cpuset.is_subset(&limits.affinity))

@@ -6,6 +6,7 @@ mod concurrency;
 mod fork_join;
 mod freezing;
 mod hooks;
+mod isolated;
 mod limits;
 mod ordered;
 mod per_cpu;

@@ -29,6 +29,10 @@ pub fn text(view: &View<'_>) -> String {
     }
     distances(&mut out, machine);
     pods(&mut out, view);
+    if view.limits.is_none() && !machine.isolated().is_empty() {
+        let isolated = format!("isolated: CPUs {}", machine.isolated());
+        section(&mut out, "Kept free of unbound work", &[isolated]);
+    }
     if let Some(limits) = view.limits {
         section(&mut out, "This process", &limits.explain());
         section(&mut out, "Unknown limits", limits.notes());
@@ -186,6 +190,19 @@ This process
   so this process may use CPUs 0-3 (4), 4 threads at once
 "
         );
+    }
+
+    #[test]
+    fn isolated_cpus_are_shown_with_and_without_limits() {
+        let machine = Topology::from_synthetic("core:4").unwrap().with_isolated(&CpuSet::single(3));
+        let alone = text(&View::new(&machine));
+        assert!(alone.contains("\nKept free of unbound work\n  isolated: CPUs 3\n"), "{alone}");
+        let mut limits = Limits::unlimited(CpuSet::all(4));
+        limits.isolated = machine.isolated().clone();
+        let both = text(&View::new(&machine).with_limits(&limits));
+        let line = "isolated: CPU 3; unbound queues use CPUs 0-2 (3)";
+        assert_eq!(both.matches("isolated").count(), 1, "{both}");
+        assert!(both.contains(line), "{both}");
     }
 
     #[test]

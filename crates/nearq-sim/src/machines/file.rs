@@ -1,7 +1,7 @@
 //! The format of a file that describes a machine: its shape, its clock, and its costs, each with its source. What a file
 //! may leave out is derived. docs/machines.md describes it for users.
 
-use nearq_topology::{Topology, TopologyError};
+use nearq_topology::{CpuSet, Topology, TopologyError};
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
@@ -21,6 +21,7 @@ struct File {
     shape: String,
     model: Option<String>,
     distances: Option<Vec<Vec<u32>>>,
+    isolated: Option<String>,
     clock_mhz: Value,
     costs: Given,
 }
@@ -151,6 +152,10 @@ pub(super) fn machine(
     if let Some(rows) = file.distances {
         topology = topology.with_distances(&rows).map_err(|error| format!("distances: {error}"))?;
     }
+    if let Some(list) = file.isolated {
+        let cpus = CpuSet::parse_list(&list).map_err(|error| format!("isolated: {error}"))?;
+        topology = topology.with_isolated(&cpus);
+    }
     if let Some(model) = file.model {
         topology = topology.with_model_name(&model);
     }
@@ -169,7 +174,7 @@ mod tests {
     use super::*;
     use crate::simulation::Simulation;
     use crate::{Sim, compute};
-    use nearq_platform::{LockPlatform as _, ThreadSpec, Threads as _};
+    use nearq_platform::{LockPlatform as _, Placement as _, ThreadSpec, Threads as _};
     use serde_json::json;
     use std::time::Duration;
 
@@ -218,6 +223,16 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_may_have_isolated_cpus_and_a_simulated_process_sees_them() {
+        let mut file = example();
+        file["isolated"] = "6-9".into();
+        let machine = read(&file.to_string()).expect("well formed");
+        assert_eq!(machine.topology().isolated().to_list(), "6-7", "of 8 CPUs");
+        let outcome = Simulation::on(&machine, 1).run(|| Sim::machine().expect("a machine"));
+        assert_eq!(outcome.expect().limits.housekeeping().to_list(), "0-5");
+    }
+
+    #[test]
     fn cycles_round_to_at_least_a_nanosecond_and_a_bounce_to_own_line() {
         let mut file = example();
         for (cost, value) in [("own_line", 1), ("look", 10), ("same_llc", 8)] {
@@ -252,6 +267,7 @@ mod tests {
             (top("shape", "core:0".into()), &["shape: ", "core:0"]),
             (top("shape", "pack:8 core:1024".into()), &["shape: ", "4096"]),
             (top("distances", json!([[10]])), &["distances: ", "2 nodes", "one row"]),
+            (top("isolated", "1-x".into()), &["isolated: ", "1-x", "a CPU list"]),
             (
                 top("clock_mhz", json!({"value": 0})),
                 &["clock_mhz: value 0: give a whole number from 1 to"],

@@ -56,6 +56,8 @@ pub(crate) struct Draft {
     /// CPUs that may be plugged in.
     pub slots: CpuSet,
     pub online: CpuSet,
+    /// CPUs that are kept free of work that is bound to no CPU.
+    pub isolated: CpuSet,
     pub cores: Claims<Option<usize>>,
     pub clusters: Claims<Option<usize>>,
     pub dies: Claims<Option<usize>>,
@@ -105,6 +107,7 @@ impl Draft {
         self.leave_out_nonsense();
         self.slots = &self.slots - &self.possible;
         self.online = &self.online & &self.possible;
+        self.isolated = &self.isolated & &self.possible;
         if self.online.is_empty() {
             self.note("the machine says that none of its CPUs is online: all are assumed to be");
             self.online = self.possible.clone();
@@ -257,6 +260,7 @@ impl Draft {
             possible: self.possible,
             slots: self.slots,
             online: self.online,
+            isolated: self.isolated,
             cpus,
             places,
             cores,

@@ -10,7 +10,8 @@
 //! | above the namespace (`/../..`) | below the mount, under a name that we do not see | the mount's root, which is one of its parents |
 //! | anything else | outside the mount | nothing |
 //!
-//! A parent's quota limits all groups below it, so the smallest quota counts. The cpuset is that of the nearest group that has one.
+//! A parent's quota limits all groups below it, so the smallest quota counts. The cpuset is that of the nearest group that has one. The CPUs
+//! of isolated partitions are in a file of the hierarchy's root, whatever the process's group is.
 //!
 //! A hierarchy may be mounted several times, and something else may be mounted over one of them. Of the mounts that nothing covers, the one
 //! that shows the most parents is used if the group exists in it; otherwise the next one is tried.
@@ -18,6 +19,7 @@
 use super::Quota;
 use crate::CpuSet;
 use crate::files::{Files, Roots};
+use crate::isolated;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,6 +29,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Found {
     pub cpuset: Option<CpuSet>,
     pub quota: Option<Quota>,
+    /// The CPUs of isolated partitions.
+    pub isolated: CpuSet,
 }
 
 /// One mounted hierarchy.
@@ -63,6 +67,10 @@ pub(super) fn read(roots: &Roots, files: &mut Files) -> Found {
         return Found::default();
     }
     let mut found = Found::default();
+    for mount in mounts.iter().filter(|mount| mount.kind == "cgroup2" && !mount.is_covered) {
+        let point = base.join(mount.point.trim_start_matches('/'));
+        found.isolated = &found.isolated | &isolated::of_partitions(&point, files);
+    }
     for (controller, path) in memberships {
         let wanted: Vec<&str> = match controller.as_str() {
             "" => vec!["cpu", "cpuset"],

@@ -1,9 +1,10 @@
-//! What this process may use of the machine: affinity, online CPUs, cpuset and CPU quota.
+//! What this process may use of the machine: affinity, online CPUs, cpuset and CPU quota; and which of its CPUs are isolated.
 
 mod cgroup;
 
 use crate::CpuSet;
 use crate::files::{CPU_FOLDER, Files, Roots};
+use crate::isolated;
 use crate::unread::{self, Unread};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,10 @@ pub struct Limits {
     pub online: CpuSet,
     /// The smallest CPU quota of the cgroup and all its visible parents, if there is one.
     pub quota: Option<Quota>,
+    /// The CPUs that the system keeps free of work that is bound to no CPU: those of `isolcpus=` and `nohz_full=` on the kernel's command
+    /// line, and those of cpuset partitions of the kind `isolated`, if they are visible. The process may use them:
+    /// [`housekeeping`](Self::housekeeping) leaves them out.
+    pub isolated: CpuSet,
     notes: Vec<String>,
     unread: Vec<Unread>,
 }
@@ -81,11 +86,13 @@ impl Limits {
             files.note(format!("{} does not say which CPUs are online", path.display()));
         }
         let found = cgroup::read(&roots, &mut files);
+        let isolated = &isolated::of_machine(&roots.sys, &mut files) | &found.isolated;
         let mut limits = Self {
             affinity,
             cpuset: found.cpuset,
             online,
             quota: found.quota,
+            isolated,
             unread: std::mem::take(&mut files.unread),
             notes: files.into_notes(),
         };
@@ -114,8 +121,8 @@ impl Limits {
         }
     }
 
-    /// Reads the limits again: `self` is the earlier reading. If a file that could be read then cannot be read now, the cpuset and the
-    /// quota stay as they were, and so do the online CPUs if their list is the file that cannot be read: a process that is temporarily
+    /// Reads the limits again: `self` is the earlier reading. If a file that could be read then cannot be read now, the cpuset, the quota
+    /// and the isolated CPUs stay as they were, and so do the online CPUs if their list is the file that cannot be read: a process that is temporarily
     /// short of descriptors must not conclude that it has no limits.
     ///
     /// ```
@@ -150,6 +157,26 @@ impl Limits {
     /// ignored, then the online CPUs. Empty only if nothing at all is known.
     pub fn effective(&self) -> CpuSet {
         self.settle().0
+    }
+
+    /// The CPUs for work that is bound to no CPU: the [effective](Self::effective) CPUs that are not [isolated](Self::isolated). If all are
+    /// isolated, all: the process was put there on purpose.
+    ///
+    /// ```
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, Limits};
+    ///
+    /// let mut limits = Limits::unlimited(CpuSet::all(8));
+    /// limits.isolated = "4-7".parse()?;
+    /// assert_eq!(limits.housekeeping().to_list(), "0-3");
+    /// limits.affinity = "6-7".parse()?;
+    /// assert_eq!(limits.housekeeping().to_list(), "6-7");
+    /// # Ok::<(), nearq::topology::ParseError>(())
+    /// ```
+    pub fn housekeeping(&self) -> CpuSet {
+        let effective = self.effective();
+        let rest = &effective - &self.isolated;
+        if rest.is_empty() { effective } else { rest }
     }
 
     /// The effective CPUs, and a line for each limit that had to be left out.
@@ -193,7 +220,8 @@ impl Limits {
         &self.notes
     }
 
-    /// What the process may use, and why: a line for each limit, then a line that says what follows from them.
+    /// What the process may use, and why: a line for each limit, then a line that says what follows from them. Isolated CPUs have a line if
+    /// there are any.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -219,6 +247,13 @@ impl Limits {
                 format!("CPU quota: {:.2} CPUs, by {}", quota.cpus, quota.source.display())
             }
         });
+        if !self.isolated.is_empty() {
+            lines.push(format!(
+                "isolated: {}; unbound queues use {}",
+                set(&self.isolated),
+                set(&self.housekeeping())
+            ));
+        }
         let (effective, ignored) = self.settle();
         lines.extend(ignored);
         let threads = self.parallelism();
@@ -279,6 +314,25 @@ mod tests {
             assert_eq!(limits("0-3", "0-3", None, quota).parallelism(), threads, "{quota:?}");
         }
         assert_eq!(Limits::default().parallelism(), 1);
+    }
+
+    #[test]
+    fn isolated_cpus_are_left_out_unless_nothing_would_be_left() {
+        for (affinity, isolated, housekeeping) in [
+            ("0-7", "4-9", "0-3"),
+            ("4-5", "4-7", "4-5"),
+            ("0-7", "", "0-7"),
+            ("0-7", "0-63", "0-7"),
+        ] {
+            let mut limits = limits(affinity, "0-7", None, None);
+            limits.isolated = isolated.parse().unwrap();
+            assert_eq!(limits.housekeeping().to_list(), housekeeping, "{affinity} {isolated}");
+            assert_eq!(limits.effective().to_list(), affinity, "they may be used");
+        }
+        let mut isolating = limits("0-7", "0-7", None, None);
+        isolating.isolated = "7".parse().unwrap();
+        let line = "isolated: CPU 7; unbound queues use CPUs 0-6 (7)";
+        assert!(isolating.explain().contains(&line.to_owned()), "{:?}", isolating.explain());
     }
 
     #[test]

@@ -313,3 +313,31 @@ fn the_uncovered_mount_counts_in_version_1_too() {
     folder.file("mnt/outer/cpu.max", "300000 100000\n").file(&format!("{GROUPS}/empty"), "");
     assert_eq!(read(&folder).parallelism(), 3);
 }
+
+#[test]
+fn isolated_cpus_are_those_of_the_command_line_and_of_partitions() {
+    let cpus = "sys/devices/system/cpu";
+    let folder = machine("isolated", "0::/a\n", &[&version_2("/")]);
+    folder.file(&format!("{GROUPS}/a/cgroup.procs"), "1\n");
+    assert_eq!(read(&folder).isolated, CpuSet::new(), "no file");
+    folder
+        .file(&format!("{cpus}/isolated"), "6\n")
+        .file(&format!("{cpus}/nohz_full"), "(null)\n")
+        .file(&format!("{GROUPS}/cpuset.cpus.isolated"), "\n");
+    let limits = read(&folder);
+    assert_eq!((limits.isolated.to_list().as_str(), limits.notes()), ("6", &[][..]));
+    folder
+        .file(&format!("{cpus}/nohz_full"), "5-6\n")
+        .file(&format!("{GROUPS}/cpuset.cpus.isolated"), "3\n");
+    let limits = read(&folder);
+    assert_eq!(limits.isolated.to_list(), "3,5-6");
+    assert_eq!(
+        (limits.effective().len(), limits.housekeeping().to_list().as_str()),
+        (8, "0-2,4,7")
+    );
+    // A group below the root has no such file; where one is, it is not the system's.
+    folder.file(&format!("{GROUPS}/a/cpuset.cpus.isolated"), "0\n");
+    assert_eq!(read(&folder).isolated.to_list(), "3,5-6");
+    folder.file(&format!("{cpus}/isolated"), "some\n");
+    noted(&read(&folder), "isolated is ignored");
+}

@@ -59,6 +59,19 @@ fn the_sys_folder_itself_is_accepted_too() {
 }
 
 #[test]
+fn isolated_cpus_are_those_that_two_files_name() {
+    let folder = Folder::machine("isolated");
+    assert!(read(&folder).isolated().is_empty());
+    // CPU 9 does not exist.
+    folder.file(&format!("{CPUS}/isolated"), "2,9\n").file(&format!("{CPUS}/nohz_full"), "6\n");
+    let machine = read(&folder);
+    assert_eq!((machine.isolated().to_list().as_str(), machine.online().len()), ("2,6", 8));
+    folder.file(&format!("{CPUS}/nohz_full"), " (null)\n");
+    let machine = read(&folder);
+    assert_eq!((machine.isolated().to_list().as_str(), machine.notes()), ("2", &[][..]));
+}
+
+#[test]
 fn nodes_may_have_memory_alone_or_nothing() {
     let folder = Folder::machine("memory-only");
     let node = "sys/devices/system/node/node";
