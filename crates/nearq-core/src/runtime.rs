@@ -26,10 +26,9 @@ use std::sync::Arc;
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
-use nearq_topology::{CpuSet, Topology};
+use nearq_topology::Topology;
 
 use crate::base::arena::Arena;
-use crate::base::error::Error;
 use crate::layout::attributes::MachineConfig;
 use crate::layout::priority::Priorities;
 use crate::observe::Observation;
@@ -223,34 +222,6 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     pub(crate) fn idle_timeout(&self) -> Duration {
         Duration::from_nanos(self.idle_timeout.load(Ordering::Relaxed))
-    }
-
-    // ---- attributes --------------------------------------------------------------------------------------
-
-    /// Whether a mask, if there is one, can be applied here.
-    pub(crate) fn check_mask(&self, mask: Option<&CpuSet>) -> Result<(), Error> {
-        self.check_mask_within(mask, MachineConfig::nameable)
-    }
-
-    pub(crate) fn check_mask_within(
-        &self,
-        mask: Option<&CpuSet>,
-        allowed: impl FnOnce(&MachineConfig) -> CpuSet,
-    ) -> Result<(), Error> {
-        let Some(mask) = mask else { return Ok(()) };
-        if mask.is_empty() {
-            return Err(Error::EmptyMask);
-        }
-        let machine_config = self.machine_config();
-        let possible = machine_config.topology.possible();
-        if let Some(cpu) = mask.difference(possible).first() {
-            return Err(Error::NoSuchCpu { cpu, possible: possible.clone() });
-        }
-        let allowed = allowed(&machine_config);
-        if !mask.intersects(&allowed) {
-            return Err(Error::MaskNotAllowed { mask: mask.clone(), allowed });
-        }
-        Ok(())
     }
 
     // ---- queues ------------------------------------------------------------------------------------------

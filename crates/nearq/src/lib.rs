@@ -177,6 +177,7 @@
 //! |---|---|---|
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none (`cache_shard`) |
 //! | `NEARQ_AFFINITY` | a switch | `0`: no queue's scope has an effect |
+//! | `NEARQ_CPUMASK` | a list of CPUs, `0-3,8` | the CPUs that unbound and ordered queues may use (all that are not isolated) |
 //! | `NEARQ_CONTROL` | `off read full` | what tools of the same user may do over the control socket (`read`) |
 //! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node of a [picked](home::Home::pick) home is chosen (`now`) |
 //! | `NEARQ_HOME_INHERIT` | a switch | `0`: an item does not inherit the home of the item that queues it |

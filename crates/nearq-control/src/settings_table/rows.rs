@@ -53,6 +53,7 @@ type ProcessAccessors = ();
 
 const YES_NO: &str = "0 or 1";
 const CPUS: &str = "a list of CPUs (0-3,8), a mask (0xff or 000000ff,ffffffff), or nothing for all";
+const CPUS_OF_PROCESS: &str = "a list of CPUs (0-3,8), a mask (0xff or 000000ff,ffffffff), or nothing for the default; the variable takes a list";
 
 const fn queue(
     key: &'static str,
@@ -242,9 +243,9 @@ pub(crate) const PROCESS: &[(SettingDesc, ProcessAccessors)] = &[
     ),
     process(
         "cpumask",
-        CPUS,
+        CPUS_OF_PROCESS,
         "The CPUs that queues may use, among those that the process may use; without it, all of these that are not isolated",
-        ["/sys/devices/virtual/workqueue/cpumask", "", "Runtime::set_cpumask"],
+        ["/sys/devices/virtual/workqueue/cpumask", "NEARQ_CPUMASK", "Runtime::set_cpumask"],
         accessors! { |runtime| cpus(runtime.cpumask().as_ref(), &runtime.allowed_cpus()), keep mask = values::parse_cpus },
     ),
     process(

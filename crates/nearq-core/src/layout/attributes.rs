@@ -275,6 +275,30 @@ impl MachineConfig {
         within(self.mask.as_ref(), self.limits.effective())
     }
 
+    /// Whether a queue's mask can be applied here.
+    pub(crate) fn check_mask(&self, mask: &CpuSet) -> Result<(), Error> {
+        self.check_mask_within(mask, self.nameable())
+    }
+
+    /// Whether the runtime's mask can be that.
+    pub(crate) fn check_own_mask(&self, mask: &CpuSet) -> Result<(), Error> {
+        self.check_mask_within(mask, self.limits.effective())
+    }
+
+    fn check_mask_within(&self, mask: &CpuSet, allowed: CpuSet) -> Result<(), Error> {
+        if mask.is_empty() {
+            return Err(Error::EmptyMask);
+        }
+        let possible = self.topology.possible();
+        if let Some(cpu) = mask.difference(possible).first() {
+            return Err(Error::NoSuchCpu { cpu, possible: possible.clone() });
+        }
+        if !mask.intersects(&allowed) {
+            return Err(Error::MaskNotAllowed { mask: mask.clone(), allowed });
+        }
+        Ok(())
+    }
+
     /// How many workers of one nice level may run at once.
     pub(crate) fn parallelism(&self) -> u32 {
         u32::try_from(self.limits.parallelism()).unwrap_or(u32::MAX).max(1)

@@ -137,7 +137,9 @@ impl<P: Platform> Queue<P> {
         Priority::check(&attributes)?;
         // A mask that was allowed once stays valid, however the machine has changed since: `effective` falls back.
         let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
-        self.inner().check_mask(mask.and_then(Option::as_ref))?;
+        if let Some(Some(mask)) = mask {
+            self.inner().machine_config().check_mask(mask)?;
+        }
         Ok(attributes)
     }
 

@@ -235,13 +235,14 @@ impl<P: Platform> Runtime<P> {
     /// The mask is empty ([`Error::EmptyMask`]), names a CPU that the machine does not have, or has none that the process may use.
     pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
         let cpus = cpus.into();
-        self.inner
-            .check_mask_within(cpus.as_ref(), |machine_config| machine_config.limits.effective())?;
+        if let Some(mask) = &cpus {
+            self.inner.machine_config().check_own_mask(mask)?;
+        }
         self.inner.change_machine_config(|machine_config| machine_config.mask = cpus);
         Ok(())
     }
 
-    /// Returns the CPUs that queues may use, as set by [`set_cpumask`](Self::set_cpumask).
+    /// Returns the CPUs that queues may use, as set by [`set_cpumask`](Self::set_cpumask), the builder or `NEARQ_CPUMASK`.
     pub fn cpumask(&self) -> Option<CpuSet> {
         self.inner.machine_config().mask.clone()
     }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_platform::Platform;
-use nearq_topology::{AffinityScope, DEFAULT_SHARD_SIZE};
+use nearq_topology::{AffinityScope, CpuSet, DEFAULT_SHARD_SIZE};
 
 use crate::base::error::Error;
 use crate::homes::HomeChoice;
@@ -64,6 +64,7 @@ const THREAD_LIMIT: u32 = 4096;
 /// |---|---|
 /// | [`default_affinity_scope`](Self::default_affinity_scope) | `NEARQ_DEFAULT_SCOPE`, or else `cache_shard` |
 /// | [`affinity_enabled`](Self::affinity_enabled) | `NEARQ_AFFINITY`, or else on |
+/// | [`cpumask`](Self::cpumask) | `NEARQ_CPUMASK`, or else all CPUs that the process may use, except isolated ones |
 /// | [`cache_shard_size`](Self::cache_shard_size) | 8 cores |
 /// | [`home_choice`](Self::home_choice) | `NEARQ_HOME_CHOICE`, or else `now` |
 /// | [`inherits_homes`](Self::inherits_homes) | `NEARQ_HOME_INHERIT`, or else on |
@@ -79,6 +80,7 @@ pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     default_affinity_scope: Option<AffinityScope>,
     shard_size: usize,
     affinity: Option<bool>,
+    cpumask: Option<CpuSet>,
     home_choice: Option<HomeChoice>,
     inherits_homes: Option<bool>,
     platform: core::marker::PhantomData<P>,
@@ -116,6 +118,7 @@ impl<P: Platform> RuntimeBuilder<P> {
             default_affinity_scope: None,
             shard_size: DEFAULT_SHARD_SIZE,
             affinity: None,
+            cpumask: None,
             home_choice: None,
             inherits_homes: None,
             platform: core::marker::PhantomData,
@@ -243,6 +246,13 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
+    /// Sets the CPUs that unbound and ordered queues may use; see [`Runtime::set_cpumask`]. If not set, `NEARQ_CPUMASK` (a list of CPUs), or
+    /// else all that the process may use, except [isolated](nearq_topology::Limits::isolated) ones.
+    pub fn cpumask(mut self, cpus: CpuSet) -> Self {
+        self.cpumask = Some(cpus);
+        self
+    }
+
     /// Sets when the node of a [picked](crate::home::Home::pick) home is chosen. If not set, `NEARQ_HOME_CHOICE` (`now` or `first-run`), or
     /// else when the home is made.
     pub fn home_choice(mut self, choice: HomeChoice) -> Self {
@@ -263,7 +273,8 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// Its threads block the signals that the calling thread blocks now (see [`Work`](crate::Work#signals)).
     ///
     /// # Errors
-    /// The machine cannot be described ([`Error::Machine`]); or the limit allows no threads ([`Error::NoThreads`]).
+    /// The machine cannot be described ([`Error::Machine`]); the limit allows no threads ([`Error::NoThreads`]); or the mask is not possible, as
+    /// for [`Runtime::set_cpumask`].
     pub fn build(mut self) -> Result<Runtime<P>, Error> {
         if self.beginning.thread_limit == 0 {
             return Err(Error::NoThreads);
@@ -282,13 +293,17 @@ impl<P: Platform> RuntimeBuilder<P> {
             Some(period) => period,
             None => variables::stall_after::<P>().unwrap_or(STALL_AFTER),
         };
-        let machine_config = MachineConfig {
+        let mut machine_config = MachineConfig {
             topology: machine.topology,
             limits: machine.limits,
             default_affinity_scope,
             shard_size: self.shard_size,
             affinity,
             mask: None,
+        };
+        machine_config.mask = match self.cpumask {
+            Some(mask) => machine_config.check_own_mask(&mask).map(|()| Some(mask))?,
+            None => variables::cpumask::<P>(&machine_config),
         };
         let mut beginning = self.beginning;
         beginning.stall_after = stall_after;

@@ -366,7 +366,9 @@ impl<P: Platform> WorkqueueBuilder<P> {
         let kind = self.kind;
         kind.check(&self.attributes)?;
         Priority::check(&self.attributes)?;
-        inner.check_mask(self.attributes.cpumask.as_ref())?;
+        if let Some(mask) = &self.attributes.cpumask {
+            inner.machine_config().check_mask(mask)?;
+        }
         let default = kind.default_bounds();
         // 0 is the default.
         let max_active = self.max_active.filter(|items| *items != 0).unwrap_or(default.max_active);

@@ -4,9 +4,10 @@ use core::time::Duration;
 
 use nearq_home::Weights;
 use nearq_platform::{Platform, SWITCH, parse_switch, read_setting};
-use nearq_topology::AffinityScope;
+use nearq_topology::{AffinityScope, CpuSet};
 
 use crate::homes::HomeChoice;
+use crate::layout::attributes::MachineConfig;
 
 /// The value of a variable, if it is set; if the value is invalid, the error of `parse` says what is allowed.
 fn read<P: Platform, T>(name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
@@ -24,6 +25,20 @@ pub(crate) fn default_affinity_scope<P: Platform>() -> Option<AffinityScope> {
 
 pub(crate) fn affinity<P: Platform>() -> Option<bool> {
     switch::<P>("NEARQ_AFFINITY")
+}
+
+/// CPUs of this machine, of which the process may use at least one.
+pub(crate) fn cpumask<P: Platform>(here: &MachineConfig) -> Option<CpuSet> {
+    read::<P, _>("NEARQ_CPUMASK", |text| {
+        let mask = CpuSet::parse_list(text).ok();
+        mask.filter(|mask| here.check_own_mask(mask).is_ok()).ok_or_else(|| {
+            format!(
+                "a list of CPUs such as 0-3,8, all of which the machine has ({}), and at least one of which the process may use ({})",
+                here.topology.possible(),
+                here.limits.effective()
+            )
+        })
+    })
 }
 
 pub(crate) fn inherits_homes<P: Platform>() -> Option<bool> {

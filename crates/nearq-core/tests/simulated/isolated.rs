@@ -1,10 +1,11 @@
-//! Isolated CPUs on simulated machines: what keeps off them, and who may use them.
+//! Isolated CPUs on simulated machines: what keeps off them, and who may use them. The mask of the runtime, from the environment and from the
+//! builder.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{AffinityScope, Runtime, Work, Workqueue, inspect::QueueKind};
+use nearq_core::{AffinityScope, Error, Runtime, Work, Workqueue, inspect::QueueKind};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, Placement, ThreadSpec, Threads};
 use nearq_sim::{Sim, Simulation};
@@ -180,4 +181,57 @@ fn the_monitor_keeps_off_the_isolated_cpu_whose_items_need_it() {
     let ran = outcome.expect();
     // The 30 workers take 467 us of it. The monitor would take as much again.
     assert!(ran < Duration::from_micros(700), "{ran:?}");
+}
+
+#[test]
+fn the_variable_is_the_mask_that_the_runtime_begins_with() {
+    let outcome = simulation(1).setting("NEARQ_CPUMASK", " 2-4 ").run(|| {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("a machine");
+        let list = |mask: Option<CpuSet>| mask.map(|mask| mask.to_list());
+        assert_eq!(list(runtime.cpumask()).as_deref(), Some("2-4"));
+        let queue = queue(&runtime, QueueKind::Unbound);
+        let begun = used(&queue);
+        // It is set as by a call: another call replaces it.
+        queue.set_cpumask(CpuSet::single(0)).expect_err("outside of the runtime's mask");
+        runtime.set_cpumask(CpuSet::from_range(0..2)).expect("the process may use them");
+        let set = used(&queue);
+        runtime.set_cpumask(None).expect("no mask");
+        let builder = Runtime::<Sim>::builder_in().cpumask(CpuSet::single(7));
+        let named = builder.build().expect("the program's own mask counts").allowed_cpus();
+        (begun, set, used(&queue), named)
+    });
+    assert!(outcome.warnings.is_empty(), "{:?}", outcome.warnings);
+    let (begun, set, unset, named) = outcome.expect();
+    let lists = [begun, set, unset, named].map(|cpus| cpus.to_list());
+    assert_eq!(lists, ["2-4", "0-1", "0-3", "7"]);
+}
+
+#[test]
+fn a_mask_that_cannot_be_applied_is_refused() {
+    // No list, no CPU at all, a CPU that the machine does not have, none that the process may use.
+    for value in ["some", ",", "0-8", "6"] {
+        let mut limits = Limits::unlimited(CpuSet::from_range(0..6));
+        limits.online = CpuSet::all(8);
+        let outcome = simulation(1).limits(limits).setting("NEARQ_CPUMASK", value).run(|| {
+            let runtime = Runtime::<Sim>::builder_in().build().expect("a variable is no error");
+            (runtime.cpumask(), runtime.allowed_cpus().to_list())
+        });
+        let warning = format!(
+            "NEARQ_CPUMASK is `{value}`; it must be a list of CPUs such as 0-3,8, all of which the machine has (0-7), and at least one of \
+             which the process may use (0-5). It counts as not set"
+        );
+        assert_eq!(outcome.warnings, [warning]);
+        assert_eq!(outcome.expect(), (None, "0-5".to_owned()));
+    }
+    let refused = |mask: CpuSet| {
+        simulation(1).run(|| {
+            Runtime::<Sim>::builder_in()
+                .cpumask(mask)
+                .build()
+                .expect_err("no such mask")
+                .to_string()
+        })
+    };
+    assert!(refused(CpuSet::single(8)).expect().contains("there is no CPU 8"));
+    assert_eq!(refused(CpuSet::new()).expect(), Error::EmptyMask.to_string());
 }
