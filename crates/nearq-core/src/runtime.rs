@@ -127,6 +127,7 @@ pub(crate) struct Core<P: Platform, Q: KnownQueue> {
     pub(crate) hogs: Hogs<P>,
     pub(crate) cpu_intensive_after: P::AtomicU64,
     pub(crate) stall_after: P::AtomicU64,
+    pub(crate) abort_on_stall: P::AtomicU32,
     pub(crate) handles: P::AtomicU32,
 }
 
@@ -196,6 +197,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             hogs: Hogs::new(),
             cpu_intensive_after: P::AtomicU64::new(nanos(beginning.cpu_intensive_after)),
             stall_after: P::AtomicU64::new(nanos(beginning.stall_after)),
+            abort_on_stall: P::AtomicU32::new(beginning.abort_on_stall),
             handles: P::AtomicU32::new(1),
         }
     }
@@ -327,6 +329,12 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// How long work may wait while nothing starts before that is reported; zero is never.
     pub(crate) fn stall_after(&self) -> Duration {
         Duration::from_nanos(self.stall_after.load(Ordering::Relaxed))
+    }
+
+    /// At which stall the process is aborted; zero is never.
+    pub(crate) fn abort_on_stall(&self) -> u32 {
+        // Relaxed: a setting.
+        self.abort_on_stall.load(Ordering::Relaxed)
     }
 
     /// A function has used the CPU of a per-CPU pool for longer than that.

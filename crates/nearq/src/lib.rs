@@ -176,6 +176,7 @@
 //! | variable | values | effect |
 //! |---|---|---|
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none (`cache_shard`) |
+//! | `NEARQ_ABORT_ON_STALL` | a number | the process is aborted at that stall, `1`: the first; `0`: never (never) |
 //! | `NEARQ_AFFINITY` | a switch | `0`: no queue's scope has an effect |
 //! | `NEARQ_CPUMASK` | a list of CPUs, `0-3,8` | the CPUs that unbound and ordered queues may use (all that are not isolated) |
 //! | `NEARQ_CONTROL` | `off read full` | what tools of the same user may do over the control socket (`read`) |

@@ -185,6 +185,10 @@ pub(crate) fn parse_spins(text: &str) -> Result<u32, String> {
     values::parse_number(text, 0..=1_000_000, "looks").map(|spins| spins as u32)
 }
 
+pub(crate) fn parse_stalls(text: &str) -> Result<u32, String> {
+    values::parse_number(text, 0..=u32::MAX.into(), "stalls").map(|stalls| stalls as u32)
+}
+
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.trim().parse().ok();
     let period = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

@@ -111,6 +111,7 @@ fn settings_of_the_process_can_be_set_and_shown() {
         ("affinity", "1", "1"),
         ("cpu_intensive_thresh_us", "2500", "2500"),
         ("watchdog_thresh", "2.5", "2.5"),
+        ("panic_on_stall", "3", "3"),
         ("spin", "0", "0"),
         ("home_choice", "first-run", "first-run"),
         ("home_inherit", "0", "0"),

@@ -11,7 +11,7 @@ use nearq_core::Runtime;
 use crate::runtime::settings::{
     Kinds, ProcessAccessors, QueueAccessors, SetQueue, WHEN_MADE, cpus, digit, keep, parse_choice,
     parse_home, parse_items, parse_memory, parse_micros, parse_seconds, parse_slice, parse_spins,
-    plain, weight,
+    parse_stalls, plain, weight,
 };
 #[cfg(feature = "runtime")]
 use crate::values;
@@ -269,6 +269,17 @@ pub(crate) const PROCESS: &[(SettingDesc, ProcessAccessors)] = &[
             "Runtime::set_stall_after",
         ],
         accessors! { |runtime| plain(runtime.stall_after().as_secs_f64()), set_stall_after = parse_seconds },
+    ),
+    process(
+        "panic_on_stall",
+        "0 to 4294967295; 0 for never",
+        "At which stall that is reported the process is aborted; reports are then also on standard error",
+        [
+            "/sys/module/workqueue/parameters/panic_on_stall",
+            "NEARQ_ABORT_ON_STALL",
+            "Runtime::set_abort_on_stall",
+        ],
+        accessors! { |runtime| plain(runtime.abort_on_stall()), set_abort_on_stall = parse_stalls },
     ),
     process(
         "spin",

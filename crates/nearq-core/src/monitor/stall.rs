@@ -9,6 +9,10 @@
 //! the monitor asks the system what it does not know about a thread (workers that have declared that they block are not watched), and where
 //! threads sleep. That takes some 10 us for each thread.
 //!
+//! If [`abort_on_stall`](crate::RuntimeBuilder::abort_on_stall) is set, stalls are counted, and the process is aborted at the one that it
+//! names. All reports of that check have been made by then, and they are on standard error too, where the reason is looked for.
+//! Checks in which something is reported are counted, not reports, as in the kernel: ten pools may wait for the same lock.
+//!
 //! Belongs to the monitor's thread. The callback is foreign code that runs there: its panic goes no further. If it forks, the monitor's
 //! thread in the child ends as soon as it returns.
 
@@ -48,11 +52,25 @@ pub(crate) struct Stalls {
     pools: ByPool<Option<Seen>>,
     /// When the next check is due.
     next: Option<Instant>,
+    /// Checks that reported a stall, since they are counted.
+    counted: Counted,
+}
+
+/// How many stalls there were while the process was to be aborted at one.
+#[derive(Default)]
+struct Counted(u32);
+
+impl Counted {
+    /// Counts a stall; true if it is that at which the process is aborted. `at` may have changed since the last one; zero is never.
+    fn is_last(&mut self, at: u32) -> bool {
+        self.0 = if at == 0 { 0 } else { self.0.saturating_add(1) };
+        at != 0 && self.0 >= at
+    }
 }
 
 impl Stalls {
     pub(crate) fn new() -> Self {
-        Stalls { pools: ByPool::new(), next: None }
+        Stalls { pools: ByPool::new(), next: None, counted: Counted::default() }
     }
 
     /// Checks whether anything has stalled, and reports it. By the monitor. False if the callback has forked, and this is the child.
@@ -71,6 +89,7 @@ impl Stalls {
             return true;
         }
         self.next = Some(now + period / CHECKS);
+        let mut reported = false;
         for (pool, seen) in pools.iter().zip(self.pools.align(pools)) {
             if !pool.has_waiting() {
                 *seen = None;
@@ -92,7 +111,15 @@ impl Stalls {
                 if !report(inner, &stall) {
                     return false;
                 }
+                reported = true;
             }
+        }
+        if reported && self.counted.is_last(inner.abort_on_stall()) {
+            P::warn(&format!(
+                "{} stalls, the number set by NEARQ_ABORT_ON_STALL or the program (abort_on_stall): the process is aborted",
+                self.counted.0
+            ));
+            std::process::abort();
         }
         true
     }
@@ -118,11 +145,13 @@ fn report_to_subscriber(_: &Stall) -> bool {
 fn report<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
     let epoch = P::fork_epoch();
     let is_received = report_to_subscriber(stall);
-    match &inner.config.on_stall {
-        Some(callback) => drop(contain(|| callback(stall))),
-        // Without this warning, the stall would not be reported at all.
-        None if !is_received => P::warn(&stall.to_string()),
-        None => {}
+    let callback = inner.config.on_stall.as_ref();
+    // Without this warning, the stall would not be reported at all, or not before the end of the process.
+    if inner.abort_on_stall() != 0 || callback.is_none() && !is_received {
+        P::warn(&stall.to_string());
+    }
+    if let Some(callback) = callback {
+        let _ = contain(|| callback(stall));
     }
     P::fork_epoch() == epoch
 }
@@ -213,5 +242,21 @@ fn describe_worker<P: Platform>(
         },
         activity,
         place: sleeping.and_then(P::sleeps_in),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counted;
+
+    #[test]
+    fn the_stall_that_aborts_is_counted_from_when_it_was_set() {
+        let mut counted = Counted::default();
+        assert!(![0, 0, 0].map(|never| counted.is_last(never)).contains(&true));
+        assert_eq!([3, 3, 3].map(|at| counted.is_last(at)), [false, false, true]);
+        let mut counted = Counted::default();
+        assert_eq!([5, 5, 2].map(|at| counted.is_last(at)), [false, false, true], "it was lowered");
+        let mut counted = Counted::default();
+        assert_eq!([2, 0, 2, 1].map(|at| counted.is_last(at)), [false, false, false, true]);
     }
 }

@@ -228,6 +228,17 @@ impl<P: Platform> Runtime<P> {
         self.inner.stall_after()
     }
 
+    /// Changes at which stall the process is aborted, counted from now on if it was never; zero is never. See
+    /// [`RuntimeBuilder::abort_on_stall`](crate::RuntimeBuilder::abort_on_stall).
+    pub fn set_abort_on_stall(&self, stalls: u32) {
+        self.inner.abort_on_stall.store(stalls, Ordering::Relaxed);
+    }
+
+    /// Returns at which stall the process is aborted; zero is never.
+    pub fn abort_on_stall(&self) -> u32 {
+        self.inner.abort_on_stall()
+    }
+
     /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that except isolated CPUs. If no CPU of the
     /// mask can be used any more, all that the process may use are used. Per-CPU queues ignore the mask. In effect for the next item.
     ///

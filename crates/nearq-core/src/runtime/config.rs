@@ -54,6 +54,8 @@ pub(crate) struct Beginning {
     pub(crate) cpu_intensive_after: Duration,
     /// Zero is never.
     pub(crate) stall_after: Duration,
+    /// Zero is never.
+    pub(crate) abort_on_stall: u32,
     pub(crate) weights: Weights,
     pub(crate) home_choice: HomeChoice,
     pub(crate) inherits_homes: bool,

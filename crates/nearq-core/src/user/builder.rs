@@ -69,6 +69,7 @@ const THREAD_LIMIT: u32 = 4096;
 /// | [`home_choice`](Self::home_choice) | `NEARQ_HOME_CHOICE`, or else `now` |
 /// | [`inherits_homes`](Self::inherits_homes) | `NEARQ_HOME_INHERIT`, or else on |
 /// | [`stall_after`](Self::stall_after), [`on_stall`](Self::on_stall) | `NEARQ_STALL_AFTER`, or else 30 s; a warning on standard error |
+/// | [`abort_on_stall`](Self::abort_on_stall) | `NEARQ_ABORT_ON_STALL`, or else never |
 /// | [`thread_limit`](Self::thread_limit), [`stack_size`](Self::stack_size) | 4096 threads; the system's stack size |
 /// | [`idle_timeout`](Self::idle_timeout), [`spin`](Self::spin) | 5 minutes; 512 checks, some 15 µs |
 /// | [`cpu_intensive_after`](Self::cpu_intensive_after) | 10 ms |
@@ -77,6 +78,7 @@ const THREAD_LIMIT: u32 = 4096;
 pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) beginning: Beginning,
     stall_after: Option<Duration>,
+    abort_on_stall: Option<u32>,
     default_affinity_scope: Option<AffinityScope>,
     shard_size: usize,
     affinity: Option<bool>,
@@ -115,6 +117,7 @@ impl<P: Platform> RuntimeBuilder<P> {
                 ..Beginning::default()
             },
             stall_after: None,
+            abort_on_stall: None,
             default_affinity_scope: None,
             shard_size: DEFAULT_SHARD_SIZE,
             affinity: None,
@@ -191,6 +194,26 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// ```
     pub fn on_stall(mut self, callback: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.beginning.config.on_stall = Some(Arc::new(callback));
+        self
+    }
+
+    /// Aborts the process at a [stall](Self::stall_after), so that a service that hangs is restarted and leaves a core dump. 1 aborts at the
+    /// first stall, 3 at the third; zero means never. If not set, `NEARQ_ABORT_ON_STALL`, or else never. The kernel's `panic_on_stall`.
+    ///
+    /// The report comes first: [`on_stall`](Self::on_stall) has returned when the process is aborted. While this is set, reports are also
+    /// warnings on standard error. Stalls of several pools that are reported by the same check count as one; a stall that lasts counts again
+    /// after each further period.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().stall_after(Duration::from_secs(20)).abort_on_stall(3).build()?;
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn abort_on_stall(mut self, stalls: u32) -> Self {
+        self.abort_on_stall = Some(stalls);
         self
     }
 
@@ -307,6 +330,8 @@ impl<P: Platform> RuntimeBuilder<P> {
         };
         let mut beginning = self.beginning;
         beginning.stall_after = stall_after;
+        let abort_on_stall = self.abort_on_stall.or_else(variables::abort_on_stall::<P>);
+        beginning.abort_on_stall = abort_on_stall.unwrap_or(0);
         if let Some(weights) = variables::home_weights::<P>(&beginning.weights) {
             beginning.weights = weights;
         }

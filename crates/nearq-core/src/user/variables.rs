@@ -59,6 +59,13 @@ pub(crate) fn stall_after<P: Platform>() -> Option<Duration> {
     })
 }
 
+/// A number of stalls.
+pub(crate) fn abort_on_stall<P: Platform>() -> Option<u32> {
+    read::<P, _>("NEARQ_ABORT_ON_STALL", |text| {
+        text.parse().map_err(|_| format!("a number of stalls up to {}, or 0 for never", u32::MAX))
+    })
+}
+
 /// Weights as in `imbalance=2000,imbalance_step=0`, where those that are not named stay as they are.
 pub(crate) fn home_weights<P: Platform>(weights: &Weights) -> Option<Weights> {
     read::<P, _>("NEARQ_HOME_WEIGHTS", |text| {

@@ -1,5 +1,6 @@
-//! Stalls on Linux: in which kernel functions threads sleep, and to whom a stall is reported.
+//! Stalls on Linux: in which kernel functions threads sleep, to whom a stall is reported, and that it may end the process.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -133,4 +134,53 @@ fn a_stall_is_reported_to_tracing_or_standard_error() {
     } else {
         assert!(reports.is_empty());
     }
+}
+
+/// The number of SIGABRT.
+const ABORTED: i32 = 6;
+
+#[test]
+fn the_process_is_aborted_at_the_stall_that_the_program_or_the_variable_names() {
+    let test = the_process_is_aborted_at_the_stall_that_the_program_or_the_variable_names;
+    if let Some(part) = part() {
+        let builder = Runtime::builder().thread_limit(2).stall_after(PERIOD);
+        let calls = Mutex::new(0);
+        let runtime = match part.as_str() {
+            "call" => builder.abort_on_stall(2).on_stall(move |_| {
+                *calls.lock().unwrap() += 1;
+                eprintln!("callback {}", calls.lock().unwrap());
+            }),
+            // The program's own number counts, not the variable's.
+            "never" => builder.abort_on_stall(0),
+            _ => builder,
+        };
+        let runtime = runtime.build().unwrap();
+        let until = if part == "never" { PERIOD * 5 / 2 } else { PATIENCE };
+        stall(&runtime, || {
+            if part == "set" {
+                std::thread::sleep(PERIOD * 3 / 2);
+                runtime.set_abort_on_stall(1);
+            }
+            std::thread::sleep(until);
+        });
+        return;
+    }
+    let run = |part: &str, variable: &str| {
+        let output = command(test, part).env("NEARQ_ABORT_ON_STALL", variable).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let count = |what: &str| stderr.lines().filter(|line| line.contains(what)).count();
+        let counts =
+            (count("has started nothing for"), count("callback "), count("the process is aborted"));
+        (output.status.signal(), counts, output_text(&output))
+    };
+    let (signal, counts, text) = run("call", "");
+    assert_eq!((signal, counts), (Some(ABORTED), (2, 2, 1)), "{text}");
+    let last = text.lines().rfind(|line| line.starts_with("nearq: ")).unwrap_or_default();
+    assert!(last.starts_with("nearq: 2 stalls, "), "the reports come first: {text}");
+    let (signal, counts, text) = run("variable", "1");
+    assert_eq!((signal, counts), (Some(ABORTED), (1, 0, 1)), "{text}");
+    let (signal, (reports, ..), text) = run("set", "0");
+    assert!(signal == Some(ABORTED) && reports >= 2, "set while it runs: {text}");
+    let (signal, (reports, _, aborts), text) = run("never", "1");
+    assert!(signal.is_none() && reports >= 1 && aborts == 0, "{text}");
 }
