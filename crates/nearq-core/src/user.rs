@@ -9,7 +9,7 @@
 //! | `cancel` | tokens by which tasks are asked to end early |
 //! | `unwind` | what may be used after a caught panic |
 //! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what becomes of them in the child of a fork |
-//! | `set`, `scope` | many tasks at once |
+//! | `set`, `scope`, `each_cpu` | many tasks at once |
 //! | `homes`, `at_home`, `node_homes` | homes: how they are picked, threads that enter them, what is on a node |
 //! | `view`, `snapshot`, `readers`, `info` | observation from outside: settings, what runs and waits, times and events, pools |
 
@@ -19,6 +19,7 @@ pub(crate) mod builder;
 pub(crate) mod cancel;
 #[cfg(target_os = "linux")]
 pub(crate) mod default;
+pub(crate) mod each_cpu;
 #[cfg(any(feature = "hyper_1", feature = "futures_task_0_3"))]
 mod executors;
 pub(crate) mod fork;

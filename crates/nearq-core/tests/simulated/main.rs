@@ -3,6 +3,7 @@
 
 mod common;
 mod concurrency;
+mod each_cpu;
 mod fork_join;
 mod freezing;
 mod hooks;
