@@ -46,6 +46,7 @@
 //! |---|---|
 //! | `node` | what an owner embeds: the word into which it writes what it wants |
 //! | `inbox` | requests: nodes that the thread would not read early enough |
+//! | `slack` | deadlines that may be late, so that they share wake-ups |
 //! | `thread_state`, `wheel` | what only the thread uses; when each node is due |
 //! | `leavings` | foreign code that expired nodes have left, for a separate thread |
 //!
@@ -54,6 +55,7 @@
 mod inbox;
 mod leavings;
 mod node;
+pub(crate) mod slack;
 mod thread_state;
 pub(crate) mod wheel;
 

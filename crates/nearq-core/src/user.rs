@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `workqueue`, `handle`, `settings`, `default` | queues: their owner, weak handles, how they are built, the system queues |
+//! | `late` | delayed items that may be late |
 //! | `task_builder` | one closure or future with settings of its own |
 //! | `bounded`, `places` | a limit on what is spawned and has not ended |
 //! | `executors` | handles as executors of other crates |
@@ -28,6 +29,7 @@ pub(crate) mod freeze;
 pub(crate) mod handle;
 pub(crate) mod homes;
 pub(crate) mod info;
+pub(crate) mod late;
 pub(crate) mod node_homes;
 pub(crate) mod places;
 pub(crate) mod readers;

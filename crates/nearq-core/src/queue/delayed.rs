@@ -3,12 +3,13 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 
 use super::{Queue, SubmitKind};
 use crate::base::error::Error;
 use crate::item::owned::ItemRef;
 use crate::item::{Item, PENDING};
+use crate::timer::slack::meeting;
 
 impl<P: Platform> Queue<P> {
     /// An item is on a timer for the queue from now on. The caller has a handle of the queue.
@@ -46,9 +47,30 @@ impl<P: Platform> Queue<P> {
         if delay.is_zero() {
             return self.queue_for(item, cpu, SubmitKind::Again);
         }
+        self.try_queue_at(item, cpu, P::now() + delay)
+    }
+
+    /// As [`try_queue_delayed`](Self::try_queue_delayed), at an instant from `delay` to `delay + slack` from now at which others meet.
+    pub(crate) fn try_queue_within(
+        self: &Arc<Self>,
+        item: ItemRef<'_, P>,
+        cpu: usize,
+        delay: Duration,
+        slack: Duration,
+    ) -> Result<bool, Error> {
+        let slack = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
+        let deadline = meeting((P::now() + delay).as_nanos(), slack);
+        self.try_queue_at(item, cpu, Instant::from_nanos(deadline))
+    }
+
+    fn try_queue_at(
+        self: &Arc<Self>,
+        item: ItemRef<'_, P>,
+        cpu: usize,
+        deadline: Instant,
+    ) -> Result<bool, Error> {
         // The timer is about to drop the items that it has.
         let shut = self.inner().is_shut();
-        let deadline = P::now() + delay;
         let guard = item.lock();
         let armed = !shut && crate::queue::delay::arm(&guard, self, cpu, deadline);
         guard.unlock();

@@ -151,7 +151,13 @@ impl<P: Platform> Handle<P> {
             return self.try_queue(work);
         }
         let queue = self.shared();
-        let result = self.within(|| queue.try_queue_delayed(work.item(), P::current_cpu(), delay));
+        self.arm(|| queue.try_queue_delayed(work.item(), P::current_cpu(), delay))
+    }
+
+    /// Runs `f`, which puts an item on the timer, unless the queue has ended.
+    pub(crate) fn arm(&self, f: impl FnOnce() -> Result<bool, Error>) -> Result<bool, Error> {
+        let queue = self.shared();
+        let result = self.within(f);
         // The drop may have searched for delayed items before this one was armed.
         if queue.rundown.is_closed() {
             queue.abandon_delays();

@@ -8,6 +8,7 @@ mod fork_join;
 mod freezing;
 mod hooks;
 mod isolated;
+mod late;
 mod limits;
 mod ordered;
 mod per_cpu;
