@@ -18,6 +18,8 @@
 //!   on a crowded node moves on to an idle CPU.
 //! - **Return.** Tasks that are out are checked each period, before any task is let out, so a task that is let out never takes the place of
 //!   a stray that could return. Strays that occupy each other's homes return together.
+//! - **Strays before natives.** Strays on a crowded node move on before tasks that are at home there are let out, however long each has
+//!   waited: so tasks stay at home as long as possible.
 //! - **No swinging.** The effect of a decision is counted at once in the loads on which the next decision is based. A task that came home
 //!   and soon had to leave again stays out twice as long each time.
 //! - **Outgrown.** A task that wants more CPUs than its home has may also use as many other nodes as it fills.
@@ -335,8 +337,11 @@ impl View<'_> {
         actions: &mut Vec<Action>,
     ) -> bool {
         let mut crowded = false;
-        // The task that waited most comes first; among equals, the task that was added first.
-        wanting.sort_by_key(|wanting| (core::cmp::Reverse(wanting.waiting), wanting.id));
+        // Strays come first; then the task that waited most; among equals, the task that was added first.
+        wanting.sort_by_key(|wanting| {
+            let at_home = tasks.get(&wanting.id).is_some_and(|task| task.out.is_none());
+            (at_home, core::cmp::Reverse(wanting.waiting), wanting.id)
+        });
         for wants in wanting.iter() {
             let task = tasks.get_mut(&wants.id).expect("it is known");
             if wants.waiting < self.weights.waiting() {

@@ -9,9 +9,10 @@ use nearq_topology::LOCAL_DISTANCE;
 pub enum Belongs {
     /// Its home is that worker's node: the worker takes it first, and always.
     Here,
-    /// It has no home: the worker takes it after the items that are at home here.
+    /// It has no home, or is a stray: its home is neither that worker's node nor the node where it waits. The worker takes it after the
+    /// items that are at home here.
     Nowhere,
-    /// Its home is elsewhere: the worker takes it last, and only if the imbalance is worth the distance.
+    /// Its home is the other node, where it waits: the worker takes it last, and only if the imbalance is worth the distance.
     Elsewhere,
 }
 

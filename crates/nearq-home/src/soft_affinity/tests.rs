@@ -181,6 +181,35 @@ fn an_overloaded_home_lets_tasks_out_and_takes_them_back() {
 }
 
 #[test]
+fn a_stray_moves_on_before_a_task_at_home_there_is_let_out() {
+    let machine = Topology::from_synthetic("numa:3 core:1").unwrap();
+    let nodes = Nodes::of(&machine, machine.online());
+    let mut affinity = SoftAffinity::new(nodes, Weights::default());
+    let (native, stray) = (1, 2);
+    affinity.add(native, 1);
+    affinity.add(stray, 0);
+    let seen = |id, node, waited| {
+        let waited = Duration::from_millis(waited);
+        Seen { id, ran: Duration::from_millis(20).saturating_sub(waited), waited, node }
+    };
+    let mut now = Duration::ZERO;
+    let mut step = |tasks: [u32; 3], seen: &[Seen]| {
+        let load = |tasks: u32| NodeLoad {
+            runnable: 1000 * tasks,
+            idle: 1000_u32.saturating_sub(1000 * tasks),
+        };
+        now += Duration::from_millis(20);
+        affinity.step(now, &tasks.map(load), seen)
+    };
+    step([3, 0, 1], &[]);
+    let out = step([3, 0, 1], &[seen(stray, 0, 12)]);
+    assert_eq!(out, [Action::LetOut { id: stray, to: vec![1] }]);
+    // Both wait, and the one that is at home waits more.
+    let out = step([3, 2, 0], &[seen(native, 1, 12), seen(stray, 1, 8)]);
+    assert_eq!(out, [Action::LetOut { id: stray, to: vec![2] }]);
+}
+
+#[test]
 fn strays_that_occupy_each_others_homes_return_together() {
     let machine = Topology::from_synthetic("numa:3 core:1").unwrap();
     let nodes = Nodes::of(&machine, machine.online());
