@@ -4,8 +4,9 @@
 //! node, nothing here applies; and if the runtime has no homes, the count is not read. Otherwise a helper takes, from the nearest pool that
 //! has some:
 //! 1. items whose home is its own node;
-//! 2. items without a home;
-//! 3. items whose home is elsewhere, if so many more wait for each CPU there than at its own pool that it is worth the distance
+//! 2. items without a home, and strays, whose home is neither its node nor the pool's: the queue's mask excluded their home, a call named the
+//!    pool's node, or their home has moved since;
+//! 3. items whose home is the pool's node, if so many more wait for each CPU there than at its own pool that it is worth the distance
 //!    (`Weights::may_take`), or if some have waited for long: then the pool is *open*.
 //!
 //! It checks only the first [`NODES_CHECKED`] items of the list. What it takes out of another worker's batch and may not keep goes to the
@@ -143,7 +144,8 @@ impl<P: Platform> Pool<P> {
             let is = match item.origin().home() {
                 None => Belongs::Nowhere,
                 home if home == helper => Belongs::Here,
-                Some(_) => Belongs::Elsewhere,
+                home if home == self.node => Belongs::Elsewhere,
+                Some(_) => Belongs::Nowhere,
             };
             is == belongs
         };

@@ -91,18 +91,19 @@ fn put(pool: &Pool<Sim>, items: &[Item<Sim>]) {
 }
 
 #[test]
-fn a_helper_prefers_its_own_items_then_homeless_ones_then_distant_ones() {
+fn a_helper_prefers_its_own_items_then_homeless_ones_and_strays_then_distant_ones() {
     with_pools(|here, other| {
-        let homes = [Some(0), None, Some(1), Some(0), None, Some(1)];
+        // The node of one of them is neither pool's.
+        let homes = [Some(0), None, Some(1), Some(0), Some(2), None, Some(1)];
         let list = items(&homes);
         put(here, &list);
         let helper = other.entry_for_test();
         let mut order = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..5 {
             assert_eq!(other.take_by_homes(helper, 1), 1);
             order.extend(taken(here, helper));
         }
-        assert_eq!(order, [Some(1), Some(1), None, None]);
+        assert_eq!(order, [Some(1), Some(1), None, Some(2), None]);
         // Two items at home there wait for four CPUs: helping is not worth it.
         assert_eq!(other.take_by_homes(helper, 1), 0);
         assert!(here.has_work());
