@@ -20,7 +20,7 @@ mod header {
             .header("policy/types.h")
             .header("policy/policy.h")
             .allowlist_item("(nq|NQ)(_.*)?")
-            .rustified_enum("nq_(why|take)")
+            .rustified_enum("nq_(why|take|group)")
             .parse_callbacks(Box::new(Variants))
             .prepend_enum_name(false)
             .generate_comments(false)

@@ -23,6 +23,12 @@
  * The rules follow Erich Focht's node affine scheduler for Linux 2.6.0-test1 (2003): each task has a home, chosen by load when it begins a
  * program; which tasks a CPU may take from another node depends on their homes; strays are sent home.
  *
+ * For a CPU, a task that waits on another node is one of three: its own, if its home is the CPU's node; native, if its home is the node
+ * where it waits; or a stray, if its home is neither. A CPU takes them in this order: own tasks, strays, natives (enum nq_group). The
+ * weight `own_bonus` decides from which queue. If it is not zero, that is the rule of 2003: the queue with the most tasks for each CPU, where
+ * each own task counts more by that much (nq_seen_crowd). If it is zero, an idle CPU takes from the nearest queue, but first from those with
+ * own tasks; a busy CPU goes by load alone, and takes the first task whatever its home.
+ *
  * The crate nearq-home makes the same decisions for tasks that a kernel keeps on masks: where a new task is at home, which imbalance is
  * worth the way, how long a stray stays away. It samples once a period, whereas here each wake-up and each idle CPU is seen, so some
  * decisions differ: tests/policy/agreement.rs of nearq-policy-harness says which and why, and checks that the rest is the same.
@@ -107,6 +113,8 @@ struct nq_weights {
 	u64 imbalance;
 	u64 imbalance_step;
 	u64 imbalance_percent;
+	/* How much more, in thousandths, a waiting task counts for CPUs of its home; 0: see the top. */
+	u64 own_bonus;
 	/* How often a busy CPU checks other queues, at most. */
 	u64 relief_interval;
 	/* A stray that runs is not sent home sooner than this; doubled for one that had to leave again soon. */
@@ -172,16 +180,18 @@ struct nq_cpu_state {
 	u64 home_ns;
 	u64 away_ns;
 	u64 events[NQ_EVENTS];
-	/* The position of nq_next, and what it has found: the queue, and the event to count if a task is taken there. */
+	/* The position of nq_next, and what it has found: the queue, which group of its tasks, and the event to count if one is taken. */
 	u32 step;
 	u32 at;
-	u32 llc_at;
 	u32 queue;
+	u32 group;
 	u32 event;
 	/* The idle CPU that the last tick here has claimed for waiting tasks, or NQ_NONE. */
 	u32 wakes;
 	/* How often in a row it has checked again for a task that was counted and not there yet: see nq_checks_again. */
 	u32 rechecks;
+	/* The queues of other nodes that the search has been at. */
+	u64 tried[NQ_LLCS / 64];
 } __attribute__((aligned(128)));
 
 struct nq_llc_state {
@@ -198,13 +208,14 @@ struct nq_llc_state {
 	u64 served;
 	/* What its online CPUs can do. */
 	u32 capacity;
+	/* Tasks that wait here, by home. They are written with `waiting`, by the same CPUs, and read by CPUs that search on other nodes. */
+	u32 waiting_of[NQ_NODES];
 } __attribute__((aligned(128)));
 
 struct nq_node_state {
-	/* Tasks that exist and are at home here; those of them that run or wait, on any node; those of them that wait elsewhere. */
+	/* Tasks that exist and are at home here; those of them that run or wait, on any node. */
 	u32 homes;
 	u32 wanting;
-	u32 waiting_away;
 	/* Tasks that wait or run here, whatever their home, and the same in thousandths, smoothed. */
 	u32 waiting;
 	u32 running;
@@ -337,6 +348,8 @@ struct nq {
 #define NQ_ON_CPU(q, i) (&(q)->on_cpu[(i) & (NQ_CPUS - 1)])
 #define NQ_ON_LLC(q, i) (&(q)->on_llc[(i) & (NQ_LLCS - 1)])
 #define NQ_ON_NODE(q, i) (&(q)->on_node[(i) & (NQ_NODES - 1)])
+/* How many tasks of a home wait in a queue. */
+#define NQ_WAITING_OF(q, i, home) (NQ_ON_LLC(q, i)->waiting_of[(home) & (NQ_NODES - 1)])
 #define NQ_WORD(i) (((i) / 64) & (NQ_WORDS - 1))
 #define NQ_BIT(i) (1ULL << ((i) & 63))
 
@@ -783,15 +796,14 @@ NQ_FN void nq_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why)
 		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->homes, 1);
 		if (t->wanting)
 			__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->wanting, 1);
-		/* Whether it waits away depends on its home. */
-		if (t->queue != NQ_NONE && NQ_LLC(q, t->queue)->node != t->home)
-			__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->waiting_away, 1);
+		if (t->queue != NQ_NONE)
+			__sync_fetch_and_sub(&NQ_WAITING_OF(q, t->queue, t->home), 1);
 	}
 	__sync_fetch_and_add(&NQ_ON_NODE(q, home)->homes, 1);
 	if (t->wanting)
 		__sync_fetch_and_add(&NQ_ON_NODE(q, home)->wanting, 1);
-	if (t->queue != NQ_NONE && NQ_LLC(q, t->queue)->node != home)
-		__sync_fetch_and_add(&NQ_ON_NODE(q, home)->waiting_away, 1);
+	if (t->queue != NQ_NONE)
+		__sync_fetch_and_add(&NQ_WAITING_OF(q, t->queue, home), 1);
 	t->home = home;
 	t->why = why;
 	t->told = why == NQ_WHY_TOLD ? NQ_TOLD_OF_IT : NQ_TOLD_OF_NONE;
@@ -968,17 +980,16 @@ NQ_FN void nq_init_task(struct nq *q, struct nq_task *t, u32 weight)
 /* If it was counted as waiting, it no longer is. */
 NQ_FN void nq_leave_queue(struct nq *q, struct nq_task *t, u64 now)
 {
-	u32 llc = t->queue, node;
+	u32 llc = t->queue;
 
 	if (llc == NQ_NONE)
 		return;
-	node = NQ_LLC(q, llc)->node;
 	t->queue = NQ_NONE;
 	nq_write(NQ_ON_LLC(q, llc)->served, now);
+	if (t->homed)
+		__sync_fetch_and_sub(&NQ_WAITING_OF(q, llc, t->home), 1);
 	__sync_fetch_and_sub(&NQ_ON_LLC(q, llc)->waiting, 1);
-	__sync_fetch_and_sub(&NQ_ON_NODE(q, node)->waiting, 1);
-	if (t->homed && node != t->home)
-		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->waiting_away, 1);
+	__sync_fetch_and_sub(&NQ_ON_NODE(q, NQ_LLC(q, llc)->node)->waiting, 1);
 }
 
 /*
@@ -1134,9 +1145,9 @@ NQ_LARGE_FN u32 nq_enqueue(struct nq *q, struct nq_task *t, u32 cpu, bool woken,
 		nq_write(NQ_ON_LLC(q, llc)->since, now);
 		nq_write(NQ_ON_LLC(q, llc)->served, now);
 	}
+	if (t->homed)
+		__sync_fetch_and_add(&NQ_WAITING_OF(q, llc, t->home), 1);
 	__sync_fetch_and_add(&NQ_ON_NODE(q, node)->waiting, 1);
-	if (t->homed && node != t->home)
-		__sync_fetch_and_add(&NQ_ON_NODE(q, t->home)->waiting_away, 1);
 	return llc;
 }
 
@@ -1310,14 +1321,21 @@ enum nq_take {
 	NQ_TAKE_NOTHING,
 	/* The first of the queue that may run on this CPU. */
 	NQ_TAKE_FIRST,
-	/* The first of the queue whose home is this CPU's node. */
-	NQ_TAKE_OWN,
+	/* The first of the queue that is of the group at which the search is, and that the CPU may take: see nq_is_in_group. */
+	NQ_TAKE_BY_HOME,
 	/* The first of the queue that may run on this CPU, if its virtual time is earlier than that of the task that stays. */
 	NQ_TAKE_EARLIER,
 	/* The last of the queue that may run on this CPU, if it has waited too long: see nq_is_old. */
 	NQ_TAKE_OLD,
-	/* The first of the queue that may run on this CPU and has waited long enough for it to be taken so far: see nq_has_waited. */
-	NQ_TAKE_WAITED,
+};
+
+/* The tasks of another node's queue, in the order in which a CPU takes them: see the top. */
+enum nq_group {
+	/* The search is about to begin with the queue. */
+	NQ_GROUP_NONE,
+	NQ_GROUP_OWN,
+	NQ_GROUP_STRAYS,
+	NQ_GROUP_NATIVES,
 };
 
 enum nq_step {
@@ -1326,9 +1344,7 @@ enum nq_step {
 	NQ_STEP_RELIEF,
 	NQ_STEP_CACHE,
 	NQ_STEP_NODE,
-	NQ_STEP_OWN,
-	NQ_STEP_OTHERS,
-	NQ_STEP_END,
+	NQ_STEP_ELSEWHERE,
 };
 
 /*
@@ -1337,10 +1353,18 @@ enum nq_step {
  */
 NQ_FN void nq_begin(struct nq *q, u32 cpu)
 {
-	NQ_ON_CPU(q, cpu)->step = NQ_STEP_OLD;
-	NQ_ON_CPU(q, cpu)->at = 0;
-	NQ_ON_CPU(q, cpu)->llc_at = 0;
+	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
+	u32 i;
+
+	on->step = NQ_STEP_OLD;
+	on->at = 0;
+	on->group = NQ_GROUP_NATIVES;
+	nq_for(i, 0, NQ_LLCS / 64)
+		on->tried[i & (NQ_LLCS / 64 - 1)] = 0;
 }
+
+/* The most queues, and groups of their tasks, that a search tries. */
+#define NQ_MOST_TRIES (4 * NQ_LLCS)
 
 /* Whether a task that waits is taken before its turn. */
 NQ_FN bool nq_is_old(struct nq_task *t, u64 now)
@@ -1349,14 +1373,27 @@ NQ_FN bool nq_is_old(struct nq_task *t, u64 now)
 }
 
 /*
- * Whether an idle CPU of another node may take a waiting task. Like nq_may_steal, but by how long the task itself has waited, because it
- * may have come a moment ago to a queue where another task waits for one particular CPU. A stray may as well be on any other node.
+ * Whether an idle CPU of another node may take a waiting native. Like nq_may_steal, but by how long the task itself has waited, because it
+ * may have come a moment ago to a queue where another task waits for one particular CPU.
  */
 NQ_FN bool nq_has_waited(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 {
-	u32 llc = t->queue, from = NQ_LLC(q, llc)->node;
+	u32 from = NQ_LLC(q, t->queue)->node;
 
-	return t->home != from || (s64)(now - t->waits_at) >= (s64)nq_steal_delay(q, from, nq_node_of(q, cpu));
+	return (s64)(now - t->waits_at) >= (s64)nq_steal_delay(q, from, nq_node_of(q, cpu));
+}
+
+/* Whether a waiting task is of the group at which the search of a CPU of another node is, and may be taken. */
+NQ_FN bool nq_is_in_group(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
+{
+	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
+	bool own = t->home == nq_node_of(q, cpu), native = t->home == NQ_LLC(q, t->queue)->node;
+
+	if (on->group == NQ_GROUP_OWN)
+		return own;
+	if (on->group == NQ_GROUP_STRAYS)
+		return !own && !native;
+	return native && (on->event == NQ_TOOK_RELIEF || nq_has_waited(q, t, cpu, now));
 }
 
 /*
@@ -1369,15 +1406,87 @@ NQ_FN bool nq_fits(struct nq *q, struct nq_task *t, u32 cpu, enum nq_take what, 
 {
 	if (!nq_may_run(t, cpu))
 		return false;
-	if (what == NQ_TAKE_OWN)
-		return t->home == nq_node_of(q, cpu);
+	if (what == NQ_TAKE_BY_HOME)
+		return nq_is_in_group(q, t, cpu, now);
 	if (what == NQ_TAKE_EARLIER)
 		return (s64)(t->vtime - nq_read(NQ_ON_CPU(q, cpu)->vtime)) < 0;
 	if (what == NQ_TAKE_OLD)
 		return nq_is_old(t, now);
-	if (what == NQ_TAKE_WAITED)
-		return nq_has_waited(q, t, cpu, now);
 	return true;
+}
+
+/* ---- queues of other nodes ---- */
+
+/*
+ * Tasks for each CPU of a place, in thousandths, as a CPU of another node sees it: `own` of those that wait there are at home on its node,
+ * and count more. All choices between places on other nodes compare these (nq_relief, nq_next_elsewhere).
+ */
+NQ_FN u64 nq_seen_crowd(struct nq *q, u64 milli, u32 own, u32 capacity)
+{
+	return nq_crowd(milli + q->weights.own_bonus * own, capacity);
+}
+
+/* The same of a queue, for a CPU of node `to`. */
+NQ_FN u64 nq_llc_seen_crowd(struct nq *q, u32 llc, u32 to)
+{
+	struct nq_llc_state *on = NQ_ON_LLC(q, llc);
+	u64 milli = 1000ULL * (nq_read(on->waiting) + nq_read(on->running));
+
+	return nq_seen_crowd(q, milli, nq_read(NQ_WAITING_OF(q, llc, to)), nq_read(on->capacity));
+}
+
+/* The same of a node, whose load is smoothed. */
+NQ_LARGE_FN u64 nq_node_seen_crowd(struct nq *q, u32 node, u32 to)
+{
+	struct nq_node_state *on = NQ_ON_NODE(q, node);
+	u32 llcs = NQ_NODE(q, node)->llcs, base = NQ_NODE(q, node)->llc, own = 0, i;
+
+	if (q->weights.own_bonus) {
+		nq_for(i, 0, llcs)
+			own += nq_read(NQ_WAITING_OF(q, base + i, to));
+	}
+	return nq_seen_crowd(q, nq_read(on->load), own, nq_read(on->capacity));
+}
+
+/*
+ * Whether strays wait in a queue, for a CPU of node `to`. A sum and a difference of counts would be wrong while tasks come and go: an idle
+ * CPU would miss a stray.
+ */
+NQ_LARGE_FN bool nq_has_strays(struct nq *q, u32 llc, u32 to)
+{
+	u32 from = NQ_LLC(q, llc)->node, nodes = q->nodes, home;
+
+	nq_for(home, 0, nodes) {
+		if (home != from && home != to && nq_read(NQ_WAITING_OF(q, llc, home)))
+			return true;
+	}
+	return false;
+}
+
+/* Whether an idle CPU of node `to` may take from a queue of another node: an own task, a stray, or one that has waited long enough. */
+NQ_FN bool nq_offers(struct nq *q, u32 llc, u32 to, u64 now)
+{
+	if (!nq_read(NQ_ON_LLC(q, llc)->waiting))
+		return false;
+	return nq_read(NQ_WAITING_OF(q, llc, to)) || nq_has_strays(q, llc, to) || nq_may_steal(q, llc, to, now);
+}
+
+/* The queue of a node that is most crowded as a CPU of node `to` sees it, of those where tasks wait. */
+NQ_LARGE_FN u32 nq_most_crowded_queue(struct nq *q, u32 node, u32 to)
+{
+	u32 llcs = NQ_NODE(q, node)->llcs, base = NQ_NODE(q, node)->llc, best = NQ_NONE, i;
+	u64 most = 0;
+
+	nq_for(i, 0, llcs) {
+		u32 llc = base + i;
+		u64 crowd = nq_llc_seen_crowd(q, llc, to);
+
+		if (nq_read(NQ_ON_LLC(q, llc)->waiting) && crowd > most) {
+			best = llc;
+			most = crowd;
+		}
+	}
+	return best;
 }
 
 /* The most crowded queue that a busy CPU relieves, or NQ_NONE: under a cache of its node, or on another node. */
@@ -1409,56 +1518,49 @@ NQ_LARGE_FN u32 nq_relief(struct nq *q, u32 cpu, u64 now)
 	most = 0;
 	nq_for(i, 1, nodes) {
 		u32 other = NQ_NODE(q, node)->near[i & (NQ_NODES - 1)];
-		u64 crowd = nq_node_crowd(q, other);
+		u64 crowd;
 
-		if (!nq_read(NQ_ON_NODE(q, other)->waiting) || crowd <= most)
+		if (!nq_read(NQ_ON_NODE(q, other)->waiting))
 			continue;
-		if (nq_out_of_balance(q, crowd, here, nq_distance(q, node, other))) {
+		crowd = nq_node_seen_crowd(q, other, node);
+		if (crowd > most && nq_out_of_balance(q, crowd, here, nq_distance(q, node, other))) {
 			best = other;
 			most = crowd;
 		}
 	}
-	if (best == NQ_NONE)
-		return NQ_NONE;
-	/* The queue of that node where most wait. */
-	node = best;
-	base = NQ_NODE(q, node)->llc;
-	llcs = NQ_NODE(q, node)->llcs;
-	best = NQ_NONE;
-	most = 0;
-	nq_for(i, 0, llcs) {
-		u32 waiting = nq_read(NQ_ON_LLC(q, base + i)->waiting);
-
-		if (waiting > most) {
-			most = waiting;
-			best = base + i;
-		}
-	}
-	return best;
+	return best == NQ_NONE ? NQ_NONE : nq_most_crowded_queue(q, best, node);
 }
 
-/* The next queue of another node in which a task waits, from the position of the search: NQ_NONE at the end. */
-NQ_LARGE_FN u32 nq_next_elsewhere(struct nq *q, u32 cpu, bool for_others, u64 now)
+/* The next queue of another node from which an idle CPU may take, of those where the search has not been; NQ_NONE at the end. */
+NQ_LARGE_FN u32 nq_next_elsewhere(struct nq *q, u32 cpu, u64 now)
 {
 	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
-	u32 node = nq_node_of(q, cpu), nodes = q->nodes, i;
+	u32 node = nq_node_of(q, cpu), nodes = q->nodes, best = NQ_NONE, i, j;
+	u64 most = 0;
 
-	nq_for(i, 0, NQ_NODES + NQ_LLCS) {
-		u32 other, llc;
+	nq_for(i, 1, nodes) {
+		u32 other = NQ_NODE(q, node)->near[i & (NQ_NODES - 1)];
+		u32 llcs = NQ_NODE(q, other)->llcs, base = NQ_NODE(q, other)->llc;
 
-		if (on->at < 1 || on->at >= nodes)
-			break;
-		other = NQ_NODE(q, node)->near[on->at & (NQ_NODES - 1)];
-		if (on->llc_at >= NQ_NODE(q, other)->llcs || !nq_read(NQ_ON_NODE(q, other)->waiting)) {
-			on->at++;
-			on->llc_at = 0;
+		if (!nq_read(NQ_ON_NODE(q, other)->waiting))
 			continue;
+		nq_for(j, 0, llcs) {
+			u32 llc = base + j;
+			u64 rank;
+
+			if ((on->tried[(llc / 64) & (NQ_LLCS / 64 - 1)] & NQ_BIT(llc)) || !nq_offers(q, llc, node, now))
+				continue;
+			rank = q->weights.own_bonus ? nq_llc_seen_crowd(q, llc, node) : nq_read(NQ_WAITING_OF(q, llc, node)) != 0;
+			/* Of equal ones the nearest. */
+			if (best == NQ_NONE || rank > most) {
+				best = llc;
+				most = rank;
+			}
 		}
-		llc = NQ_NODE(q, other)->llc + on->llc_at++;
-		if (for_others ? nq_may_steal(q, llc, node, now) : nq_read(NQ_ON_LLC(q, llc)->waiting))
-			return llc;
 	}
-	return NQ_NONE;
+	if (best != NQ_NONE)
+		on->tried[(best / 64) & (NQ_LLCS / 64 - 1)] |= NQ_BIT(best);
+	return best;
 }
 
 /* A step has found a queue. */
@@ -1469,12 +1571,42 @@ NQ_FN enum nq_take nq_found(struct nq_cpu_state *on, u32 llc, u32 event, enum nq
 	return take;
 }
 
+/*
+ * The next group to try of the queue where the search is; NQ_TAKE_NOTHING if all were tried. Groups of which no task is counted are left
+ * out. A busy CPU that relieves the queue takes natives without the delay.
+ */
+NQ_FN enum nq_take nq_next_group(struct nq *q, u32 cpu, u64 now)
+{
+	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
+	u32 node = nq_node_of(q, cpu), llc = on->queue, event = on->step == NQ_STEP_ELSEWHERE ? NQ_TOOK_IDLE : NQ_TOOK_RELIEF;
+
+	if (on->group == NQ_GROUP_NONE) {
+		on->group = NQ_GROUP_OWN;
+		if (nq_read(NQ_WAITING_OF(q, llc, node)))
+			return nq_found(on, llc, NQ_TOOK_OWN, NQ_TAKE_BY_HOME);
+	}
+	if (on->group == NQ_GROUP_OWN) {
+		on->group = NQ_GROUP_STRAYS;
+		if (nq_has_strays(q, llc, node))
+			return nq_found(on, llc, event, NQ_TAKE_BY_HOME);
+	}
+	if (on->group == NQ_GROUP_STRAYS) {
+		on->group = NQ_GROUP_NATIVES;
+		if (nq_read(NQ_WAITING_OF(q, llc, NQ_LLC(q, llc)->node)) && (event == NQ_TOOK_RELIEF || nq_may_steal(q, llc, node, now)))
+			return nq_found(on, llc, event, NQ_TAKE_BY_HOME);
+	}
+	return NQ_TAKE_NOTHING;
+}
+
 /* What to try next (see nq_begin): the queue and what it counts as are in the CPU's state. */
 NQ_LARGE_FN enum nq_take nq_next(struct nq *q, u32 cpu, bool stays, u64 now)
 {
 	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
 	u32 node = nq_node_of(q, cpu), own = NQ_CPU(q, cpu)->llc, llc, i;
+	enum nq_take take = nq_next_group(q, cpu, now);
 
+	if (take != NQ_TAKE_NOTHING)
+		return take;
 	if (on->step == NQ_STEP_OLD) {
 		u32 time = (u32)(now / 1000000);
 
@@ -1495,8 +1627,15 @@ NQ_LARGE_FN enum nq_take nq_next(struct nq *q, u32 cpu, bool stays, u64 now)
 	if (on->step == NQ_STEP_RELIEF) {
 		on->step = NQ_STEP_CACHE;
 		llc = nq_relief(q, cpu, now);
-		if (llc != NQ_NONE)
+		if (llc != NQ_NONE && (NQ_LLC(q, llc)->node == node || !q->weights.own_bonus))
 			return nq_found(on, llc, NQ_TOOK_RELIEF, NQ_TAKE_FIRST);
+		if (llc != NQ_NONE) {
+			on->queue = llc;
+			on->group = NQ_GROUP_NONE;
+			take = nq_next_group(q, cpu, now);
+			if (take != NQ_TAKE_NOTHING)
+				return take;
+		}
 	}
 	if (on->step == NQ_STEP_CACHE) {
 		on->step = NQ_STEP_NODE;
@@ -1518,25 +1657,18 @@ NQ_LARGE_FN enum nq_take nq_next(struct nq *q, u32 cpu, bool stays, u64 now)
 			if (llc != own && nq_read(NQ_ON_LLC(q, llc)->waiting))
 				return nq_found(on, llc, NQ_TOOK_NODE, NQ_TAKE_FIRST);
 		}
-		on->step = NQ_STEP_OWN;
-		on->at = 1;
-		on->llc_at = 0;
+		on->step = NQ_STEP_ELSEWHERE;
 	}
-	if (on->step == NQ_STEP_OWN) {
-		llc = NQ_NONE;
-		if (!stays && nq_read(NQ_ON_NODE(q, node)->waiting_away))
-			llc = nq_next_elsewhere(q, cpu, false, now);
-		if (llc != NQ_NONE)
-			return nq_found(on, llc, NQ_TOOK_OWN, NQ_TAKE_OWN);
-		on->step = NQ_STEP_OTHERS;
-		on->at = 1;
-		on->llc_at = 0;
-	}
-	if (on->step == NQ_STEP_OTHERS) {
-		llc = stays ? NQ_NONE : nq_next_elsewhere(q, cpu, true, now);
-		if (llc != NQ_NONE)
-			return nq_found(on, llc, NQ_TOOK_IDLE, NQ_TAKE_WAITED);
-		on->step = NQ_STEP_END;
+	/* The counts may have changed since nq_offers, so a queue may have no group left to try. */
+	nq_for(i, 0, NQ_LLCS) {
+		llc = stays ? NQ_NONE : nq_next_elsewhere(q, cpu, now);
+		if (llc == NQ_NONE)
+			break;
+		on->queue = llc;
+		on->group = NQ_GROUP_NONE;
+		take = nq_next_group(q, cpu, now);
+		if (take != NQ_TAKE_NOTHING)
+			return take;
 	}
 	return NQ_TAKE_NOTHING;
 }
@@ -1547,12 +1679,12 @@ NQ_LARGE_FN bool nq_has_work(struct nq *q, u32 cpu, u64 now)
 	u32 node = nq_node_of(q, cpu), llcs = q->llcs, i;
 
 	nq_barrier();
-	if (nq_read(NQ_ON_NODE(q, node)->waiting) || nq_read(NQ_ON_NODE(q, node)->waiting_away))
+	if (nq_read(NQ_ON_NODE(q, node)->waiting))
 		return true;
 	if (q->nodes < 2)
 		return false;
 	nq_for(i, 0, llcs) {
-		if (nq_may_steal(q, i, node, now))
+		if (nq_offers(q, i, node, now))
 			return true;
 	}
 	return false;

@@ -128,6 +128,7 @@ impl Default for Weights {
             imbalance: 1000,
             imbalance_step: 500,
             imbalance_percent: 25,
+            own_bonus: 0,
             relief_interval: 10 * MILLISECOND,
             stay: 20 * MILLISECOND,
             rescue: 50 * MILLISECOND,

@@ -61,7 +61,7 @@ impl Now {
                     cpus: Vec::new(),
                     homes: on.homes,
                     wanting: on.wanting,
-                    waiting_away: on.waiting_away,
+                    waiting_away: waiting_away(nq, index),
                     running: on.running,
                     waiting: on.waiting,
                     guests: 0,
@@ -128,6 +128,17 @@ pub(crate) fn caches(nq: &Nq) -> usize {
     nq.llc[..known].iter().filter(is_online).count()
 }
 
+/// How many tasks that are at home on a node wait in queues of other nodes.
+fn waiting_away(nq: &Nq, home: usize) -> u32 {
+    let elsewhere = nq
+        .llc
+        .iter()
+        .zip(&nq.on_llc)
+        .take(nq.llcs as usize)
+        .filter(|(llc, _)| llc.node as usize != home);
+    elsewhere.map(|(_, on)| on.waiting_of[home]).sum()
+}
+
 /// Whether a CPU is in a mask of the policy.
 pub(crate) fn is_set(mask: &[u64], cpu: usize) -> bool {
     mask.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 != 0)
@@ -157,7 +168,9 @@ pub(crate) fn made_up() -> Box<Nq> {
     let machine = Topology::from_synthetic("numa:2 l3:2 core:2").unwrap();
     let mut nq = nearq_scx_policy::describe(&machine, machine.online()).unwrap();
     nq.node[1].id = 2;
-    (nq.on_node[0].homes, nq.on_node[0].wanting, nq.on_node[0].waiting_away) = (120, 6, 1);
+    (nq.on_node[0].homes, nq.on_node[0].wanting) = (120, 6);
+    // One of them waits in a queue of the other node.
+    (nq.on_llc[1].waiting_of[0], nq.on_llc[2].waiting_of[0]) = (1, 1);
     (nq.on_node[0].running, nq.on_node[0].waiting, nq.on_node[0].load) = (4, 2, 6000);
     (nq.on_node[1].homes, nq.on_node[1].running, nq.on_node[1].load) = (80, 1, 1000);
     for cpu in 0..4 {

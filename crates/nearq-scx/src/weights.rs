@@ -34,7 +34,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// All weights, in the order of the structure.
 #[rustfmt::skip]
-pub(crate) const ALL: [Weight; 12] = [
+pub(crate) const ALL: [Weight; 13] = [
     weight("slice", "how long a task runs while no other task waits for the same CPUs", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.slice),
     weight("busy_slice", "how long a task runs while others wait", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.busy_slice),
     weight("credit", "the most CPU time that a task is owed after it slept", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.credit),
@@ -43,6 +43,7 @@ pub(crate) const ALL: [Weight; 12] = [
     weight("imbalance", "how many more tasks per CPU, in thousandths, a place must have before a busy CPU of a place at distance 10 takes one", Unit::Milli, 1, 1_000_000, |all| &mut all.imbalance),
     weight("imbalance_step", "how many more, in thousandths, for each further 10 of distance", Unit::Milli, 0, 1_000_000, |all| &mut all.imbalance_step),
     weight("imbalance_percent", "and how much more crowded that place must be", Unit::Percent, 0, 1_000, |all| &mut all.imbalance_percent),
+    weight("own_bonus", "how much more a waiting task counts, in thousandths, for CPUs of its home that choose between queues of other nodes, as in the scheduler of 2003; 0: idle CPUs choose the nearest, but first those with tasks of theirs, and busy ones choose by load alone", Unit::Milli, 0, 1_000_000, |all| &mut all.own_bonus),
     weight("relief_interval", "the least time between two checks of other queues by a busy CPU", Unit::Time, 100 * MICROSECOND, 10 * SECOND, |all| &mut all.relief_interval),
     weight("stay", "the least time that a running stray is left where it is; doubled for one that soon had to leave again", Unit::Time, 0, 10 * SECOND, |all| &mut all.stay),
     weight("rescue", "how long a queue must go unserved before any allowed CPU serves it", Unit::Time, MILLISECOND, 10 * SECOND, |all| &mut all.rescue),

@@ -365,7 +365,7 @@ static __noinline bool take(s32 cpu, bool stays)
 	volatile bool took = false;
 
 	nq_begin(&nq, cpu);
-	bpf_for(i, 0, NQ_LLCS + NQ_NODES) {
+	bpf_for(i, 0, NQ_MOST_TRIES) {
 		u32 what = nq_next(&nq, cpu, stays, now);
 
 		if (what == NQ_TAKE_NOTHING)

@@ -6,6 +6,7 @@
 //! | the imbalance at which a task leaves for a CPU that is not idle | `nq_out_of_balance` | `Weights::is_worth_leaving` |
 //! | how long a stray stays away, and how much longer if it has to leave again soon | `nq_running`, `nq_tick` | `SoftAffinity` |
 //! | whether a stray goes home | `nq_leaves` | `SoftAffinity` |
+//! | which tasks leave a crowded node for a third one first: strays, then those at home | `nq_next_group` | `SoftAffinity` |
 //!
 //! They differ by design, because the kernel knows at once what a process sees once per period:
 //!
@@ -18,6 +19,9 @@
 //! - **Room at home.** The policy sends a stray home if its home without it is no more crowded than its current node with it: this is a
 //!   step from queue to queue, and an idle CPU of any node ends the wait. `SoftAffinity` counts the stray at home too, because a mask keeps
 //!   it there for a period.
+//! - **Which node is helped first.** A CPU of the policy chooses between queues, in the document's way if `own_bonus` is set: by load, where
+//!   each of its own tasks counts more. `SoftAffinity` samples all nodes at once, and no CPU chooses: all strays that fit come home before
+//!   any task is let out. So own tasks always come first, and a bonus would have no effect.
 //! - **Times.** For the policy, a task leaves again soon if it does so within a second. For `SoftAffinity` the limit is 400 ms, because all
 //!   tasks must be at home within a second of a disturbance's end, and they stay away longer: 40 ms, not 20 ms, its period.
 //!
@@ -183,8 +187,75 @@ fn soft_affinity_brings_home(cpus: [usize; 2], at_home: usize, here: usize) -> b
     !kept.passes(100, [at_home, here], waits as u32).is_empty()
 }
 
+/// Which of two tasks on the second of three nodes of one CPU goes to the third one, which is idle: whether that is the stray, whose home is
+/// the first one. The other one is at home there. They have waited for these parts of 20 ms, in milliseconds.
+fn policy_takes_the_stray(waited: [u64; 2], bonus: u64) -> bool {
+    let machine = Topology::from_synthetic("numa:3 core:1").unwrap();
+    let mut policy = Policy::new(&machine, machine.online()).unwrap();
+    policy.weights_mut().own_bonus = bonus;
+    let now = 10_000 * MS;
+    let mut tasks = [0, 1].map(|home| task(&mut policy, machine.online(), home));
+    for (task, waited) in tasks.iter_mut().zip(waited) {
+        // They ran there, so that they wait there.
+        policy.running(task, 1, now - 20 * MS);
+        policy.stopping(task, 1, now - waited * MS);
+    }
+    // The first node is crowded.
+    let mut others = [(); 3].map(|()| task(&mut policy, &CpuSet::single(0), 0));
+    policy.running(&mut others[0], 0, now);
+    policy.tick(&mut others[0], 0, now);
+    for (task, waited) in tasks.iter_mut().zip(waited) {
+        assert_eq!(policy.enqueue(task, 1, false, now - waited * MS), 1);
+    }
+    policy.begin(2);
+    let mut taken = None;
+    while let (None, Some(take)) = (taken, policy.next(2, false, now)) {
+        let mut fits = |number: &usize| policy.fits(&mut tasks[*number], 2, take.which, now);
+        taken = (0..2).find(&mut fits).filter(|_| take.llc == 1);
+    }
+    taken.expect("one of them may leave") == 0
+}
+
+/// The same by `SoftAffinity`.
+fn soft_affinity_lets_the_stray_out(waited: [u64; 2]) -> bool {
+    let places = [0, 1, 2].map(|node| (node, CpuSet::single(node)));
+    let distances = [vec![10, 20, 20], vec![20, 10, 20], vec![20, 20, 10]];
+    let weights = nearq_home::Weights::default();
+    let mut affinity = SoftAffinity::new(Nodes::pretended(&places, &distances), weights);
+    let (stray, native) = (0, 1);
+    affinity.add(stray, 0);
+    affinity.add(native, 1);
+    let mut now = Duration::ZERO;
+    let mut step = |tasks: [u32; 3], seen: &[Seen]| {
+        now += Duration::from_millis(20);
+        let load = |tasks: u32| NodeLoad {
+            runnable: 1000 * tasks,
+            idle: 1000_u32.saturating_sub(1000 * tasks),
+        };
+        affinity.step(now, &tasks.map(load), seen)
+    };
+    let seen = |id, node, waited| {
+        let waited = Duration::from_millis(waited);
+        Seen { id, ran: Duration::from_millis(20).saturating_sub(waited), waited, node }
+    };
+    step([3, 0, 1], &[]);
+    assert_eq!(step([3, 0, 1], &[seen(stray, 0, 14)]), [Action::LetOut { id: stray, to: vec![1] }]);
+    let actions = step([3, 2, 0], &[seen(stray, 1, waited[0]), seen(native, 1, waited[1])]);
+    assert_eq!(actions.len(), 1, "one has room: {actions:?}");
+    actions == [Action::LetOut { id: stray, to: vec![2] }]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8 * config().cases, ..config() })]
+
+    #[test]
+    fn strays_leave_a_crowded_node_before_those_at_home_there(
+        waited in prop::array::uniform2(5..20_u64),
+        bonus in prop::sample::select(vec![0_u64, 1_000]),
+    ) {
+        prop_assert!(policy_takes_the_stray(waited, bonus));
+        prop_assert!(soft_affinity_lets_the_stray_out(waited));
+    }
 
     #[test]
     fn the_same_home_is_picked(

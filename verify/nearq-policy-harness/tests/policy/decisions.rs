@@ -5,16 +5,16 @@ use nearq_policy_harness::{Policy, Take};
 use nearq_scx_policy::layout::{EVENTS, HomeReason, Process, TakeWhich, Task, WAITED};
 use nearq_topology::{CpuSet, Topology};
 
-fn cpus(list: &str) -> CpuSet {
+pub(crate) fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
 
-fn machine(text: &str) -> Topology {
+pub(crate) fn machine(text: &str) -> Topology {
     Topology::from_synthetic(text).unwrap()
 }
 
 /// A policy of a machine on which these CPUs are idle.
-fn policy(text: &str, idle: &str) -> Policy {
+pub(crate) fn policy(text: &str, idle: &str) -> Policy {
     let machine = machine(text);
     let mut policy = Policy::new(&machine, machine.online()).unwrap();
     for cpu in &cpus(idle) {
@@ -24,12 +24,18 @@ fn policy(text: &str, idle: &str) -> Policy {
 }
 
 /// The number of an event by its name.
-fn event(name: &str) -> usize {
+pub(crate) fn event(name: &str) -> usize {
     EVENTS.iter().position(|(known, _)| *known == name).expect("there is such an event")
 }
 
 /// Adds a task that runs on a CPU from now on.
-fn runs(policy: &mut Policy, allowed: &CpuSet, home: usize, cpu: usize, now: u64) -> Task {
+pub(crate) fn runs(
+    policy: &mut Policy,
+    allowed: &CpuSet,
+    home: usize,
+    cpu: usize,
+    now: u64,
+) -> Task {
     let mut task = task(policy, allowed, home);
     policy.runnable(&mut task);
     policy.running(&mut task, cpu, now);
@@ -37,7 +43,13 @@ fn runs(policy: &mut Policy, allowed: &CpuSet, home: usize, cpu: usize, now: u64
 }
 
 /// Adds a task that waits in the queue of a CPU.
-fn waits(policy: &mut Policy, allowed: &CpuSet, home: usize, cpu: usize, now: u64) -> Task {
+pub(crate) fn waits(
+    policy: &mut Policy,
+    allowed: &CpuSet,
+    home: usize,
+    cpu: usize,
+    now: u64,
+) -> Task {
     let mut task = task(policy, allowed, home);
     policy.runnable(&mut task);
     // The task last ran on the node where it now waits.
@@ -47,7 +59,12 @@ fn waits(policy: &mut Policy, allowed: &CpuSet, home: usize, cpu: usize, now: u6
 }
 
 /// Everything that a CPU tries, in order: the queue, which of its tasks, and the event.
-fn tries(policy: &mut Policy, cpu: usize, stays: bool, now: u64) -> Vec<(usize, TakeWhich, usize)> {
+pub(crate) fn tries(
+    policy: &mut Policy,
+    cpu: usize,
+    stays: bool,
+    now: u64,
+) -> Vec<(usize, TakeWhich, usize)> {
     policy.begin(cpu);
     let next = || policy.next(cpu, stays, now);
     std::iter::from_fn(next).map(|Take { llc, which, event }| (llc, which, event)).collect()
@@ -348,54 +365,14 @@ fn a_stray_waits_at_home_once_there_is_room_and_stays_otherwise() {
     let now = 400 * MS;
     policy.stopping(&mut stray, 2, now);
     assert_eq!(policy.enqueue(&mut stray, 2, false, now), 1, "home is crowded");
-    assert_eq!(policy.state().on_node[0].waiting_away, 1);
+    let away = |policy: &Policy| policy.state().on_llc[1].waiting_of[0];
+    assert_eq!(away(&policy), 1);
     assert_eq!(policy.enqueue(&mut stray, 2, true, now), 0, "who slept waits at home");
-    assert_eq!(policy.state().on_node[0].waiting_away, 0);
+    assert_eq!(away(&policy), 0);
     policy.idle(1);
     assert_eq!(policy.enqueue(&mut stray, 2, false, now), 0, "somebody is idle there");
     assert_eq!(policy.wake(&mut stray, 0, now), Some(1));
     drop(waiting);
-}
-
-#[test]
-fn a_cpu_takes_from_its_cache_its_node_its_own_and_after_a_delay_from_others() {
-    // Nodes 0 to 2 with two caches of one CPU each; node 2 is farther from node 0.
-    let rows = [vec![10, 20, 40], vec![20, 10, 20], vec![40, 20, 10]];
-    let machine = machine("numa:3 l3:2 core:1").with_distances(&rows).unwrap();
-    let mut policy = Policy::new(&machine, machine.online()).unwrap();
-    policy.weights_mut().relief_interval = u64::MAX;
-    let start = 1000 * MS;
-    let queued: Vec<Task> = [(0, 0), (0, 1), (1, 2), (0, 3), (2, 4)]
-        .into_iter()
-        .map(|(home, cpu)| {
-            // The task is bound to its CPU, so it waits there wherever its home is.
-            waits(&mut policy, &CpuSet::single(cpu), home, cpu, start)
-        })
-        .collect();
-    let (first, own) = (TakeWhich::First, TakeWhich::Own);
-    let waited = TakeWhich::Waited;
-    let [cache, node, mine, idle] = ["took_cache", "took_node", "took_own", "took_idle"].map(event);
-    // The first search is for tasks that have waited long: there is none.
-    let mut look = |now| {
-        let mut all = tries(&mut policy, 0, false, now);
-        all.retain(|(_, which, _)| *which != TakeWhich::Old);
-        all
-    };
-    let near =
-        [(0, first, cache), (1, first, node), (2, own, mine), (3, own, mine), (4, own, mine)];
-    assert_eq!(look(start), near);
-    let next_node = [&near[..], &[(2, waited, idle), (3, waited, idle)]].concat();
-    assert_eq!(look(start + MS - 1), near, "not yet");
-    assert_eq!(look(start + MS), next_node, "a millisecond for a distance of 20");
-    assert_eq!(look(start + 3 * MS - 1), next_node);
-    let everybody = [&next_node[..], &[(4, waited, idle)]].concat();
-    assert_eq!(look(start + 3 * MS), everybody, "three for 40");
-    // A CPU with a task that can go on takes one that is further behind, and nothing from elsewhere.
-    let stays = tries(&mut policy, 0, true, start + 10 * MS);
-    let stays: Vec<_> =
-        stays.into_iter().filter(|(_, which, _)| *which != TakeWhich::Old).collect();
-    assert_eq!(stays, [(0, TakeWhich::Earlier, cache)]);
-    drop(queued);
 }
 
 #[test]

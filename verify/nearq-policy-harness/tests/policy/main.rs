@@ -7,3 +7,4 @@ mod agreement;
 mod decisions;
 mod properties;
 mod simulated;
+mod stealing;

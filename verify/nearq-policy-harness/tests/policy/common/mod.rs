@@ -1,8 +1,11 @@
 //! A small kernel for the policy: tasks, CPUs and queues in steps of half a millisecond, with the calls in the order in which Linux
 //! makes them. A CPU whose task's slice is over first searches for another one; then its own task is enqueued.
 
+mod holds;
+
 use std::collections::{BTreeMap, VecDeque};
 
+use holds::CHECKED;
 use nearq_policy_harness::Policy;
 use nearq_scx_policy::layout::{HomeReason, NONE, TakeWhich, Task, WAITED};
 use nearq_topology::{CpuSet, Topology};
@@ -379,11 +382,12 @@ impl Model {
                 policy.fits(&mut threads[*number].task, cpu, take.which, now)
             };
             let found = match take.which {
-                TakeWhich::Old => queue.rev().take(32).find(&mut fits),
+                TakeWhich::Old => queue.rev().take(CHECKED).find(&mut fits),
                 TakeWhich::First => queue.into_iter().find(&mut fits),
-                _ => queue.take(32).find(&mut fits),
+                _ => queue.take(CHECKED).find(&mut fits),
             };
             let Some((key, number)) = found else { continue };
+            self.check_order(take, cpu, number);
             self.queues[take.llc].remove(&key);
             self.policy.count(cpu, take.event);
             self.next_on(number, cpu);
@@ -499,74 +503,6 @@ impl Model {
         for _ in 0..time / STEP {
             self.step();
         }
-    }
-
-    // ---- what must hold -----------------------------------------------------------------------------------
-
-    /// The policy's counts match the model.
-    pub(crate) fn check(&self) {
-        let state = self.policy.state();
-        let count = |holds: &dyn Fn(&Thread) -> bool| {
-            self.threads.iter().filter(|thread| holds(thread)).count() as u32
-        };
-        let waits = |thread: &Thread, llc: usize| matches!(thread.state, State::Waits { llc: at, .. } if at == llc);
-        for llc in 0..state.llcs as usize {
-            let on = &state.on_llc[llc];
-            assert_eq!(on.waiting, count(&|thread| waits(thread, llc)), "waiting under {llc}");
-            let runs = |thread: &Thread| matches!(thread.state, State::Runs(cpu) if self.policy.llc_of(cpu) == llc);
-            assert_eq!(on.running, count(&runs), "running under {llc}");
-        }
-        for node in 0..state.nodes as usize {
-            let on = &state.on_node[node];
-            let node_of = |llc: usize| state.llc[llc].node as usize;
-            let home = |thread: &Thread| thread.task.home as usize == node;
-            let lives = |thread: &Thread| thread.state != State::Ended;
-            let waits_on = |thread: &Thread| match thread.state {
-                State::Waits { llc, .. } => Some(node_of(llc)),
-                _ => None,
-            };
-            let runs_on = |thread: &Thread| match thread.state {
-                State::Runs(cpu) => Some(self.policy.node_of(cpu)),
-                _ => None,
-            };
-            assert_eq!(on.homes, count(&|t| lives(t) && home(t)), "homes on {node}");
-            let wanting = |t: &Thread| home(t) && (waits_on(t).is_some() || runs_on(t).is_some());
-            assert_eq!(on.wanting, count(&wanting), "wanting, of node {node}");
-            assert_eq!(on.waiting, count(&|t| waits_on(t) == Some(node)), "waiting on {node}");
-            assert_eq!(on.running, count(&|t| runs_on(t) == Some(node)), "running on {node}");
-            let away = |t: &Thread| home(t) && waits_on(t).is_some_and(|at| at != node);
-            assert_eq!(on.waiting_away, count(&away), "of {node}, waiting elsewhere");
-            let stray = |t: &Thread| !home(t) && runs_on(t) == Some(node);
-            assert_eq!(on.strays, count(&stray), "strays on {node}");
-        }
-        for (cpu, at) in self.cpus.iter().enumerate() {
-            let idle = state.idle[cpu / 64] & 1 << (cpu % 64) != 0;
-            assert_eq!(idle, at.online && at.current.is_none(), "CPU {cpu} idle");
-        }
-    }
-
-    /// How long the oldest pair of an idle CPU and a waiting task that may run there has existed, less the time that the CPU must
-    /// wait before it takes tasks of that node.
-    pub(crate) fn wasted(&self) -> u64 {
-        let state = self.policy.state();
-        let mut most = 0;
-        for (cpu, at) in self.cpus.iter().enumerate().filter(|(_, at)| at.online) {
-            if at.current.is_some() {
-                continue;
-            }
-            for thread in &self.threads {
-                let State::Waits { llc, .. } = thread.state else { continue };
-                if !Policy::may_run(&thread.task, cpu) {
-                    continue;
-                }
-                let (from, to) = (state.llc[llc].node as usize, self.policy.node_of(cpu));
-                let steps = state.node[from].distance[to].saturating_sub(10).div_ceil(10);
-                let delay = u64::from(steps) * state.weights.steal_delay;
-                let both = self.now - at.idle_since.max(thread.since);
-                most = most.max(both.saturating_sub(delay));
-            }
-        }
-        most
     }
 
     /// Where a task runs.
