@@ -118,8 +118,9 @@ homes, which follow the memory:
              do the others come home?
 On this machine, tasks are processes of this command. On a simulated machine they run in virtual time, each run has a seed, and a row
 `oracle` is added: tasks pinned in turn to the CPUs of all nodes, with their memory there. With `--scheduler home`, the simulated kernel
-gets the node affine scheduler, which handles homes itself: the row `home scheduler`. On this machine, that option loads it for that row
-with nearq-scx, which must be beside nearq or in PATH, and needs root.
+gets the node affine scheduler, which handles homes itself: the row `home scheduler`. In the row `2003's rule`, its CPUs take tasks of other
+nodes as in 2003 (the weight own_bonus=1000). On this machine, that option loads it for these rows with nearq-scx, which must be beside
+nearq or in PATH, and needs root.
 
 Columns:
   AverageUserTime  CPU time of a task in user mode, mean; on a simulated machine all of its CPU time

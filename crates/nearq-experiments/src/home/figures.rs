@@ -97,7 +97,7 @@ pub(super) fn compare(collector: &mut Collector, plans: &[Plan], publish: bool) 
     for plan in plans.iter().filter(|plan| plan.scenario == Scenario::NumaTest) {
         let scenario = plan.title();
         let elapsed = |row: Row| mean_of(&rows, &scenario, row, metric::ELAPSED);
-        for row in [Row::Homes, Row::Dynamic, Row::Scheduler, Row::Oracle] {
+        for row in [Row::Homes, Row::Dynamic, Row::Scheduler, Row::Rule, Row::Oracle] {
             let Some((without, with)) = elapsed(Row::Without).zip(elapsed(row)) else { continue };
             let gain = (1.0 - with / without) * 100.0;
             collector.add(&scenario, row.name(), metric::ELAPSED_GAIN, gain);
@@ -108,7 +108,7 @@ pub(super) fn compare(collector: &mut Collector, plans: &[Plan], publish: bool) 
                 collector.add(&scenario, row.name(), metric::GAP_CLOSED, closed);
             }
         }
-        for row in [Row::Without, Row::Homes, Row::Scheduler] {
+        for row in [Row::Without, Row::Homes, Row::Scheduler, Row::Rule] {
             let line = line(row, plan.tasks).filter(|_| publish);
             for (metric, (mean, _)) in COLUMNS.into_iter().zip(line.into_iter().flatten()) {
                 collector.publish(&scenario, row.name(), metric, mean);
@@ -160,7 +160,7 @@ pub(super) fn judge(rows: &[Figure], plans: &[Plan], as_published: bool) -> Vec<
     let mut goals = Vec::new();
     for plan in plans {
         let scenario = plan.title();
-        for row in [Row::Homes, Row::Dynamic, Row::Scheduler] {
+        for row in [Row::Homes, Row::Dynamic, Row::Scheduler, Row::Rule] {
             let mut goal = |what, metric: Metric, goal: Option<f64>, unit| {
                 let at_most = metric == metric::CROSSINGS_EACH;
                 let reached = mean_of(rows, &scenario, row, metric);
@@ -186,7 +186,7 @@ pub(super) fn judge(rows: &[Figure], plans: &[Plan], as_published: bool) -> Vec<
                     goal("CPU-seconds meanwhile, to without", metric::CPU_RATIO, ratio, "");
                 }
             }
-            if row == Row::Scheduler && plan.scenario != Scenario::NumaTest {
+            if row.own_bonus().is_some() && plan.scenario != Scenario::NumaTest {
                 goal("crossings each time", metric::CROSSINGS_EACH, Some(CROSSINGS), "");
             }
         }
@@ -228,7 +228,7 @@ const NODE_AFFINE: [(usize, Line); 4] = [
 pub(super) fn line(row: Row, tasks: usize) -> Option<Line> {
     let lines = match row {
         Row::Without => &KERNEL,
-        Row::Homes | Row::Scheduler => &NODE_AFFINE,
+        Row::Homes | Row::Scheduler | Row::Rule => &NODE_AFFINE,
         Row::Dynamic | Row::Oracle => return None,
     };
     lines.iter().find(|(of, _)| *of == tasks).map(|(_, line)| *line)

@@ -62,8 +62,8 @@ pub struct HomeOptions {
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub passes: Option<usize>,
 
-    /// The kernel's scheduler: `stock` for its own, `home` for the node affine one of nearq-scx (compared with its own without homes),
-    /// `both` for all rows; stock if not given
+    /// The kernel's scheduler: `stock` for its own, `home` for the node affine one of nearq-scx, as it is and with the stealing rule of 2003
+    /// (compared with its own without homes), `both` for all rows; stock if not given
     #[arg(long, value_name = "SCHEDULER")]
     pub scheduler: Option<String>,
 
@@ -111,20 +111,18 @@ impl Job {
         self.scheduler.rows(plan.scenario, self.simulated)
     }
 
-    /// What is run in sequence: plans by their index, and rows, forwards in one run and backwards in the next. Loading a scheduler takes
-    /// seconds, so the rows that need it run one after the other.
+    /// What is run in sequence, plans by their index, and rows: forwards in one run and backwards in the next. Loading a scheduler takes
+    /// seconds, so the rows that need the same one run one after the other.
     fn steps(&self, run: usize) -> Vec<(usize, Row)> {
-        let backwards = run % 2 == 1;
-        let mut steps = Vec::new();
-        for (at, plan) in self.plans.iter().enumerate() {
-            let mut rows: Vec<Row> = self.rows(plan).to_vec();
-            if backwards {
-                rows.reverse();
-            }
-            steps.extend(rows.into_iter().map(|row| (at, row)));
-        }
+        let plans = self.plans.iter().enumerate();
+        let mut steps: Vec<(usize, Row)> = plans
+            .flat_map(|(at, plan)| self.rows(plan).iter().map(move |row| (at, *row)))
+            .collect();
         if !self.simulated {
-            steps.sort_by_key(|(_, row)| (*row == Row::Scheduler) != backwards);
+            steps.sort_by_key(|(_, row)| row.own_bonus());
+        }
+        if run % 2 == 1 {
+            steps.reverse();
         }
         steps
     }

@@ -1,5 +1,6 @@
 //! What is run: scenarios, sizes, disturbances, and where each task starts.
 
+use super::scheduler::OF_2003;
 use super::task::{ELEMENT, Until};
 use crate::{Error, Machine};
 use nearq_home::{Load, Nodes, pick};
@@ -52,6 +53,8 @@ pub enum Row {
     Dynamic,
     /// The kernel's scheduler is the node affine one, which gives each task its home.
     Scheduler,
+    /// The same, and what CPUs take from other nodes is by the rule of the document of 2003.
+    Rule,
     /// Each task is pinned to a CPU, in turn over the nodes, and has its memory there.
     Oracle,
 }
@@ -63,13 +66,27 @@ impl Row {
             Row::Homes => "homes",
             Row::Dynamic => "dynamic homes",
             Row::Scheduler => "home scheduler",
+            Row::Rule => "2003's rule",
             Row::Oracle => "oracle",
         }
     }
 
     /// The kernel's scheduler.
     pub(super) fn scheduler(self) -> &'static str {
-        if self == Row::Scheduler { "home" } else { "stock" }
+        match self {
+            Row::Scheduler => "home",
+            Row::Rule => "home, own_bonus=1000",
+            _ => "stock",
+        }
+    }
+
+    /// The weight `own_bonus` of the node affine scheduler, if the kernel has that one.
+    pub(super) fn own_bonus(self) -> Option<u64> {
+        match self {
+            Row::Scheduler => Some(0),
+            Row::Rule => Some(OF_2003),
+            _ => None,
+        }
     }
 
     pub(super) fn is_kept(self) -> bool {
@@ -298,7 +315,7 @@ pub(super) fn starts(plan: &Plan, row: Row, nodes: &Nodes) -> Vec<Start> {
     let mut loads = vec![Load::default(); nodes.len()];
     let on = |node: usize| nodes.get(node).cpus.clone();
     let of_task = |task: usize| match row {
-        Row::Without | Row::Scheduler => Start {
+        Row::Without | Row::Scheduler | Row::Rule => Start {
             home: None,
             cpus: plan.start_on.map(on),
             then: plan.start_on.map(|_| nodes.cpus()),

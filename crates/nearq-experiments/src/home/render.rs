@@ -65,7 +65,8 @@ fn preface(facts: &Facts<'_>) -> String {
     if job.scheduler != Scheduler::Stock {
         text.push_str(
             "`home scheduler`: the kernel has the node affine scheduler, which gives each task its home when it begins its program; \
-             nobody else watches over it. All other rows: the kernel's own scheduler.\n",
+             nobody else watches over it. `2003's rule`: the same scheduler, where a CPU chooses between queues of other nodes by load, \
+             counts waiting tasks of its own node twice, and takes these first, then strays. All other rows: the kernel's own scheduler.\n",
         );
     }
     if job.scheduler != Scheduler::Home {

@@ -1,12 +1,16 @@
 //! Which scheduler the kernel has: its own, or the node affine one, which `nearq-scx` loads into a real one.
 //!
 //! Under the node affine scheduler tasks are just started: the scheduler itself gives them their homes, and no `SoftAffinity` watches over
-//! them. This is one row, `home scheduler`, beside the row of the kernel's own scheduler without homes.
+//! them. These are two rows, beside the row of the kernel's own scheduler without homes: `home scheduler`, and `2003's rule`, where the
+//! scheduler chooses what CPUs take from other nodes by the rule of the document (`own_bonus` of the policy).
 
 use super::plan::{Row, Scenario};
 use super::real;
 use crate::{Error, Machine};
 use std::path::Path;
+
+/// The node affine scheduler's `own_bonus` for the rule of 2003: a task counts twice for its home.
+pub(super) const OF_2003: u64 = 1000;
 
 /// What `--scheduler` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +52,7 @@ impl Scheduler {
         let why_not = match machine.model() {
             None => real::scheduler::missing(program)
                 .map(|why| format!("{why}; or name a simulated machine with --on")),
-            Some(_) => under_home(machine).err(),
+            Some(_) => under_home(machine, false).err(),
         };
         match why_not {
             None => Ok(scheduler),
@@ -58,32 +62,39 @@ impl Scheduler {
 
     /// The rows of a scenario, on a simulated machine or the real one.
     pub(super) fn rows(self, scenario: Scenario, simulated: bool) -> &'static [Row] {
-        use Row::{Dynamic, Homes, Oracle, Scheduler as Node, Without};
+        use Row::{Dynamic, Homes, Oracle, Rule, Scheduler as Node, Without};
         match (self, scenario == Scenario::NumaTest && simulated) {
             (Scheduler::Stock, true) => &[Without, Homes, Dynamic, Oracle],
             (Scheduler::Stock, false) => &[Without, Homes, Dynamic],
-            (Scheduler::Home, true) => &[Without, Node, Oracle],
-            (Scheduler::Home, false) => &[Without, Node],
-            (Scheduler::Both, true) => &[Without, Homes, Dynamic, Node, Oracle],
-            (Scheduler::Both, false) => &[Without, Homes, Dynamic, Node],
+            (Scheduler::Home, true) => &[Without, Node, Rule, Oracle],
+            (Scheduler::Home, false) => &[Without, Node, Rule],
+            (Scheduler::Both, true) => &[Without, Homes, Dynamic, Node, Rule, Oracle],
+            (Scheduler::Both, false) => &[Without, Homes, Dynamic, Node, Rule],
         }
     }
 }
 
-/// The machine with the node affine scheduler, or why that is not possible.
+/// The machine with the node affine scheduler, with the rule of 2003 or as it is, or why that is not possible.
 #[cfg(feature = "home-scheduler")]
-pub(super) fn under_home(machine: &Machine) -> Result<Machine, String> {
+pub(super) fn under_home(machine: &Machine, by_rule: bool) -> Result<Machine, String> {
     nearq_policy_harness::Home::new(machine.topology()).map_err(|error| error.to_string())?;
-    Ok(machine.clone().setting_up(|simulation| {
-        simulation.scheduler(|machine| {
-            nearq_policy_harness::Home::new(machine).expect("the machine was tried")
-        })
-    }))
+    let set_up = if by_rule { with::<OF_2003> } else { with::<0> };
+    Ok(machine.clone().setting_up(set_up))
+}
+
+/// A simulation with the node affine scheduler and this weight.
+#[cfg(feature = "home-scheduler")]
+fn with<const OWN_BONUS: u64>(simulation: nearq_sim::Simulation) -> nearq_sim::Simulation {
+    simulation.scheduler(|machine| {
+        let mut home = nearq_policy_harness::Home::new(machine).expect("the machine was tried");
+        home.weights_mut().own_bonus = OWN_BONUS;
+        home
+    })
 }
 
 /// The machine with the node affine scheduler, or why that is not possible.
 #[cfg(not(feature = "home-scheduler"))]
-pub(super) fn under_home(_: &Machine) -> Result<Machine, String> {
+pub(super) fn under_home(_: &Machine, _: bool) -> Result<Machine, String> {
     Err("this nearq-bench was built without it; with a C compiler and libclang installed, run \
          cargo run --release -p nearq-bench --features home-scheduler -- bench home"
         .into())

@@ -35,10 +35,8 @@ pub(super) fn run(
     let limit = plan.limit();
     let call = machine.model().map_or(0, |model| model.costs().system_call);
     let call = Duration::from_nanos(call);
-    let under_home = match row {
-        Row::Scheduler => Some(under_home(machine).map_err(Error::input)?),
-        _ => None,
-    };
+    let under_home = row.own_bonus().map(|own_bonus| under_home(machine, own_bonus != 0));
+    let under_home = under_home.transpose().map_err(Error::input)?;
     let machine = under_home.as_ref().unwrap_or(machine);
     simulate(machine, seed, limit, move || whole_run(&plan, row, &nodes, call))?.result
 }

@@ -96,19 +96,19 @@ fn under_the_home_scheduler_tasks_return_home_unsupervised() {
         let report = run(&options);
         let title = report.rows[0].scenario.clone();
         let mean = |row, metric| report.find(&title, row, metric).unwrap().summary.mean;
-        let row = "home scheduler";
-        assert!(mean(row, metric::HOME_PERCENT) >= 95.0, "{machine}: {}", report.text);
         assert!(mean("without homes", metric::HOME_PERCENT) < 95.0, "{}", report.text);
-        assert!(mean(row, metric::CROSSINGS_EACH) <= 4.0, "{machine}: {}", report.text);
-        if scenario == "overload" {
-            assert!(mean(row, metric::CPU_RATIO) >= 0.99, "{machine}: {}", report.text);
+        for row in ["home scheduler", "2003's rule"] {
+            assert!(mean(row, metric::HOME_PERCENT) >= 95.0, "{machine}: {}", report.text);
+            assert!(mean(row, metric::CROSSINGS_EACH) <= 4.0, "{machine}: {}", report.text);
+            if scenario == "overload" {
+                assert!(mean(row, metric::CPU_RATIO) >= 0.99, "{machine}: {}", report.text);
+            }
         }
         assert!(report.find(&title, "homes", metric::HOME_PERCENT).is_none());
         let schedulers = &report.parameters["schedulers"];
-        assert_eq!(
-            (&schedulers[row], &schedulers["without homes"]),
-            (&"home".into(), &"stock".into())
-        );
+        assert_eq!(schedulers["home scheduler"], "home");
+        assert_eq!(schedulers["2003's rule"], "home, own_bonus=1000");
+        assert_eq!(schedulers["without homes"], "stock");
         let goals = report.parameters["goals"].as_array().unwrap();
         assert!(goals.len() >= 2 && goals.iter().all(|goal| goal["met"] == true), "{goals:?}");
         assert_eq!(run(&options).to_json(), report.to_json(), "a run is a function of its seed");

@@ -58,10 +58,12 @@ impl<'p> Runner<'p> {
 
     /// Runs a plan for a row. The scheduler stays loaded for the next one.
     pub(super) fn run(&mut self, nodes: &Nodes, plan: &Plan, row: Row) -> Result<Ran, Error> {
-        if row != Row::Scheduler {
+        let own_bonus = row.own_bonus();
+        if self.loaded.as_ref().map(Loaded::own_bonus) != own_bonus {
+            // One is unloaded before another is loaded.
             self.loaded = None;
-        } else if self.loaded.is_none() {
-            self.loaded = Some(Loaded::load(self.program)?);
+            self.loaded =
+                own_bonus.map(|own_bonus| Loaded::load(self.program, own_bonus)).transpose()?;
         }
         let ran = run(nodes, plan, row, self.program)?;
         if let Some(loaded) = &mut self.loaded {

@@ -56,26 +56,29 @@ fn is_loaded() -> bool {
 }
 
 /// The loaded scheduler; dropping this unloads it.
-pub(in super::super) struct Loaded(Child);
+pub(in super::super) struct Loaded {
+    child: Child,
+    own_bonus: u64,
+}
 
 impl Loaded {
-    /// Loads it, and waits until it schedules.
-    pub(in super::super) fn load(program: &Path) -> Result<Self, Error> {
+    /// Loads it with this weight, and waits until it schedules.
+    pub(in super::super) fn load(program: &Path, own_bonus: u64) -> Result<Self, Error> {
         let failed = |why: &dyn std::fmt::Display| Error::run(format!("{COMMAND} start: {why}"));
         let command = command(program).ok_or_else(|| failed(&"it is gone"))?;
         let child = Command::new(command)
-            .args(["start", "--quiet", "--", "cat"])
+            .args(["start", "--quiet", "--weight", &format!("own_bonus={own_bonus}"), "--", "cat"])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| failed(&error))?;
-        let mut loaded = Loaded(child);
+        let mut loaded = Loaded { child, own_bonus };
         let begin = Instant::now();
         while !is_loaded() {
-            if let Some(status) = loaded.0.try_wait().map_err(|error| failed(&error))? {
+            if let Some(status) = loaded.child.try_wait().map_err(|error| failed(&error))? {
                 let mut text = String::new();
-                if let Some(errors) = &mut loaded.0.stderr {
+                if let Some(errors) = &mut loaded.child.stderr {
                     // The output counts, complete or not.
                     let _ = errors.read_to_string(&mut text);
                 }
@@ -89,9 +92,14 @@ impl Loaded {
         Ok(loaded)
     }
 
+    /// The weight with which it was loaded.
+    pub(in super::super) fn own_bonus(&self) -> u64 {
+        self.own_bonus
+    }
+
     /// Whether it was loaded all the time: the kernel unloads a scheduler that stalls, and then `nearq-scx` still waits for the command.
     pub(in super::super) fn is_there(&mut self) -> Result<(), Error> {
-        match self.0.try_wait() {
+        match self.child.try_wait() {
             Ok(None) if is_loaded() => Ok(()),
             _ => Err(Error::run(format!(
                 "{COMMAND} or its scheduler ended in the middle of a run: the figures would be those of the kernel's own scheduler"
@@ -104,6 +112,6 @@ impl Drop for Loaded {
     /// Waits until it is unloaded: what comes next is measured without it. Waiting closes what the command reads from.
     fn drop(&mut self) {
         // It cannot be awaited twice, and nothing can be done about a failure here.
-        let _ = self.0.wait();
+        let _ = self.child.wait();
     }
 }
