@@ -23,17 +23,45 @@ pub(crate) struct Line<P: LockPlatform> {
     pub(crate) tail: P::AtomicU64,
     /// The number of the record that stands up.
     pub(crate) front: P::AtomicU32,
-    /// The time at which it stood up.
-    pub(crate) since: P::AtomicU64,
+    /// How often a thread of the domain took the mutex without the turn. Only the thread that holds the mutex writes it.
+    pub(crate) passes: P::AtomicU32,
+    /// For how many turns of the domain no thread is let run, and for how many none was the last time (`turn/running.rs`). Only the thread
+    /// that has the turn uses these and the next.
+    pub(crate) orderly: P::AtomicU32,
+    pub(crate) orderly_before: P::AtomicU32,
+    /// How many more batches ended because no thread was left in the domain than because it was another domain's turn.
+    pub(crate) dry: P::AtomicU32,
+    /// Whether the turn came back to the domain within the patience. Threads that wait read it as a hint.
+    pub(crate) brisk: P::AtomicU32,
+    /// When the turn last came to the domain.
+    pub(crate) began: P::AtomicU64,
 }
+
+const _: () =
+    assert!(size_of::<Line<nearq_platform::Linux>>() == 64, "a domain's queue is a cache line");
 
 impl<P: LockPlatform> Line<P> {
     fn new() -> Self {
+        let zero = || P::AtomicU32::new(0);
         Line {
             tail: P::AtomicU64::new(0),
-            front: P::AtomicU32::new(0),
-            since: P::AtomicU64::new(0),
+            front: zero(),
+            passes: zero(),
+            orderly: zero(),
+            orderly_before: zero(),
+            dry: zero(),
+            brisk: zero(),
+            began: P::AtomicU64::new(0),
         }
+    }
+
+    /// For a new binding: what is known about the mutex is forgotten.
+    pub(crate) fn forget(&self) {
+        // Relaxed for all: used only by the thread that has the turn; `brisk` is a hint for others.
+        for known in [&self.orderly, &self.orderly_before, &self.dry, &self.brisk] {
+            known.store(0, Ordering::Relaxed);
+        }
+        self.began.store(0, Ordering::Relaxed);
     }
 }
 
@@ -172,12 +200,6 @@ impl<P: LockPlatform> Row<P> {
             domains: sheet.sheet().domains,
             _sheet: sheet.clone(),
         }))
-    }
-
-    /// The number of domains.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.domains
     }
 
     /// The lines, by domain.

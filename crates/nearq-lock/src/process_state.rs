@@ -373,7 +373,7 @@ impl<P: LockPlatform> ProcessState<P> {
     /// Gives back a slot whose mutex is gone. No thread waits there.
     pub(crate) fn give_slot_back(&self, number: u32) {
         let slot = self.slots.get(number);
-        slot.unbind(self);
+        slot.unbind(self, 0);
         self.slots.free(number);
     }
 

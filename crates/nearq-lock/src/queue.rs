@@ -9,7 +9,7 @@
 //! | value | meaning | changed by, to what |
 //! |---|---|---|
 //! | `WAITING` | in a queue, its owner is awake | its owner to `ASLEEP` or `LEFT`; the one before it to a message |
-//! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then, or a little later ([`Waking`]), it wakes the owner; or to `WAITING`, likewise; its owner to `LEFT` |
+//! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then, or a little later ([`Waking`]), it wakes the owner; any thread to `WAITING` (*rouse*), and then it wakes the owner; its owner to `LEFT` |
 //! | `LEFT` | in a queue, no thread waits by it | the one before it to a message, and then it has the record; the one behind it to a claim |
 //! | a claim | as `LEFT`, for all except the one behind it, which takes it over (`withdraw.rs`) | the one before it as `LEFT`; the one behind it to `WAITING`, and then waits by it, or back to `LEFT` |
 //! | `HOLDING` | in front for a while, because its owner wants that | its owner |
@@ -83,6 +83,9 @@ pub(crate) const ALONE: u32 = 10;
 
 /// In a state that is a claim; the lower bits name the record whose owner makes the claim (`withdraw.rs`).
 pub(crate) const CLAIMED: u32 = 1 << 30;
+
+/// The greatest number of a record.
+pub(crate) const LAST: u32 = 0xffff;
 
 /// In `next`: the record has left the front; the message is in the lower bits.
 const GONE: u32 = 1 << 31;
@@ -390,7 +393,8 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
     }
 
-    /// Wakes the thread that sleeps by a record, without a message: it will soon have the turn, and should be awake.
+    /// Wakes the thread that sleeps by a record, without a message: it will soon have the turn, and should be awake. The record may be in
+    /// any queue, or in none: a thread that is roused for nothing sleeps again.
     pub(crate) fn rouse(&self, number: u32) {
         let record = self.record(number);
         // Relaxed: a hint; nothing is published by it.
@@ -401,6 +405,22 @@ impl<P: LockPlatform> WaiterSlab<P> {
                 .is_ok()
         {
             P::wake(&raw const record.state, 1);
+        }
+    }
+
+    /// Rouses the two threads behind a record, whose owner, the caller, was roused: so each of them does, and all are awake when the turn
+    /// comes, in half the time that one after the other would take.
+    pub(crate) fn rouse_behind(&self, number: u32) {
+        let mut at = number;
+        for _ in 0..2 {
+            // The second of them may have left the queue in the meantime: then this rouses a thread for nothing, which sleeps again.
+            match self.behind(at) {
+                Some(next) if next <= LAST => {
+                    self.rouse(next);
+                    at = next;
+                }
+                _ => return,
+            }
         }
     }
 
@@ -421,10 +441,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
             if !sleep {
                 return self.withdraw(number, tail);
             }
-            // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `send`.
-            if let Err(message) =
-                state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire)
-            {
+            if let Some(message) = Self::falls_asleep(state) {
                 return Received::Message(message);
             }
             match self.sleep(*number, deadline) {
@@ -439,6 +456,18 @@ impl<P: LockPlatform> WaiterSlab<P> {
                 Some(received) => return received,
             }
         }
+    }
+
+    /// The owner of a record that says `WAITING` is about to sleep by it; or it has a message, which is returned.
+    #[inline]
+    fn falls_asleep(state: &P::AtomicU32) -> Option<u32> {
+        // Acquire: pairs with the release in `send`. A read suffices for a message, and leaves the line with the sender, too.
+        let found = state.load(Ordering::Acquire);
+        if found != WAITING {
+            return Some(found);
+        }
+        // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `send`.
+        state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire).err()
     }
 
     /// The owner of a record that is in use has ended, and if it was waiting, it no longer does.
@@ -491,10 +520,7 @@ impl<P: LockPlatform> WaiterSlab<P> {
         }
         loop {
             spin(state);
-            // Relaxed: nothing is published by it. Acquire on failure: pairs with the release in `send`.
-            if let Err(message) =
-                state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire)
-            {
+            if let Some(message) = Self::falls_asleep(state) {
                 return Received::Message(message);
             }
             if let Some(received) = self.sleep(number, None) {

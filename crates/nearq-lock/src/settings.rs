@@ -130,13 +130,13 @@ pub struct Settings {
     /// How waiters are treated (`dynamic_enable`). The initial value is that of the environment variable `NEARQ_LOCK`: `off`, `auto`,
     /// `plain` or `numa`; `auto` if it is not set.
     pub mode: Mode,
-    /// After this many hand-overs in a row, the mutex decides whether to change to a queue for each cache: 16 to 2048, default 50
+    /// After this many hand-overs in a row, the mutex decides whether to change to a queue for each cache: 16 to 2048, default 100
     /// (`osq_keep_times`, where the default is 32, and the depth of the queue is counted instead, `osq_lock_depth`).
     pub hand_overs: u32,
     /// It changes if at least this many percent of those hand-overs went to another cache: 1 to 100, default 25.
     pub remote_percent: u32,
-    /// After this many hand-overs within a cache, another cache has the turn, if threads wait there: 5 to 2048, default 256
-    /// (`osq_node_max`).
+    /// After it was taken this many times in a row within a cache, another cache has the turn, if threads wait there: 5 to 2048, default 24
+    /// (`osq_node_max`, where it is 256).
     pub batch: u32,
     /// The longest time for which hand-overs stay within a cache while other caches wait, and how long the thread that has the turn
     /// tolerates being overtaken: 10 µs to 1 s, default 1 ms.
@@ -155,9 +155,9 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             mode: Mode::Auto,
-            hand_overs: 50,
+            hand_overs: 100,
             remote_percent: 25,
-            batch: 256,
+            batch: 24,
             patience: Duration::from_millis(1),
             quiet: 8,
             yields: 7,

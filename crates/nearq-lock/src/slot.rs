@@ -14,9 +14,9 @@
 //! | *stand up* | the thread in front of a domain's queue | write its number into the domain's `front`; then, in `top` of the same generation: if no thread has the turn, take it; otherwise set the domain's bit, and wait. Another generation: *start over* |
 //! | *within* | the thread that has the turn and the mutex | send the turn to the thread behind it (`queue.rs`): it stays in the domain |
 //! | *across* | the same | find the thread behind it, put that thread's number into `front` and the domain's bit into `top`; then as *away* |
-//! | *away* | the thread that has the turn, if no thread is behind it | choose a domain whose bit is set, clear the bit, send the turn to the thread in `front`. No bit set: no thread has the turn; or *unbind* |
+//! | *away* | the thread that has the turn, if no thread is behind it | clear the next bit after its own domain's, round and round, and send the turn to the thread in that domain's `front`. No bit set: no thread has the turn; or *unbind* |
 //! | *bind* | the thread that holds the mutex and has the turn of its plain queue | take a slot that is made and free (none: the mutex stays plain); give each domain's tail the generation of `top`; the turn is taken; put the number into the word |
-//! | *unbind* | the thread that holds the mutex and has the turn; if the settings still allow queues by domain, only if no bit is set | take the number out of the word; send the threads that stand up the message to start over; next generation in `top`; give the slot back. If the thread is in front of a domain's queue, it leaves the queue with the message to start over |
+//! | *unbind* | the thread that holds the mutex and has the turn: if no bit is set; or if the settings no longer allow queues by domain, or batches run dry (`turn.rs`) | take the number out of the word; send the threads that stand up the message to start over; next generation in `top`; give the slot back. If the thread is in front of a domain's queue, it leaves the queue with the message to start over |
 //! | *start over* | a thread that gets that message, or finds another generation | leave the front of the domain's queue with the message to start over, and read the mutex's word again |
 //!
 //! # Why no thread is lost
@@ -29,10 +29,10 @@
 //!
 //! A slot with a thread left in one of its queues is not bound: *bind* gives up on it.
 //!
-//! Orderings: `top` and the tails are changed only by acquire-release steps, and are read by acquire loads before that; `front` and `since`
-//! are published by the step on `top` that follows.
+//! Orderings: `top` and the tails are changed only by acquire-release steps, and are read by acquire loads before that; `front` is
+//! published by the step on `top` that follows. What else is in a domain's line is for the thread that has the turn, or a hint.
 
-use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
+use nearq_platform::{Atomic, LockPlatform, Ordering};
 
 use crate::lines::{Line, Row};
 use crate::process_state::ProcessState;
@@ -44,6 +44,9 @@ const TAKEN: u64 = 1 << 32;
 const GENERATION: u32 = 33;
 /// In a tail: the number of the last record.
 const LAST: u64 = 0xffff;
+
+/// After this many batches of a domain that ended because no thread was left there, the mutex tries one queue again.
+const MOST_DRY: u32 = 64;
 
 /// The queues of one mutex.
 pub(crate) struct Slot<P: LockPlatform> {
@@ -61,9 +64,8 @@ struct Head<P: LockPlatform> {
     quiet: P::AtomicU32,
     /// Whether the turn has gone to another domain since. Only the thread that has the turn uses it.
     crossed: P::AtomicU32,
-    /// The number of the record of the thread that passed by last; 0 if that thread had none. Only the thread that holds the mutex writes
-    /// it.
-    passed_by: P::AtomicU32,
+    /// How many trials of one queue came before this binding. Only the thread that has the turn uses it.
+    trials: P::AtomicU32,
 }
 
 /// A domain's queue, for joining or leaving it.
@@ -107,7 +109,7 @@ impl<P: LockPlatform> Slot<P> {
             top: P::AtomicU64::new(0),
             quiet: P::AtomicU32::new(0),
             crossed: P::AtomicU32::new(0),
-            passed_by: P::AtomicU32::new(0),
+            trials: P::AtomicU32::new(0),
         };
         Slot { head, lines }
     }
@@ -150,28 +152,20 @@ impl<P: LockPlatform> Slot<P> {
     }
 
     /// The thread in front of a domain's queue asks for the turn.
-    pub(crate) fn stand_up(
-        &self,
-        domain: usize,
-        number: u32,
-        tail: &DomainTail<'_, P>,
-        now: impl FnOnce() -> Instant,
-    ) -> Stood {
+    pub(crate) fn stand_up(&self, domain: usize, number: u32, tail: &DomainTail<'_, P>) -> Stood {
         let line = &self.lines[domain];
         // Acquire: pairs with the steps below; a thread that gives the turn back has finished its changes.
         let mut top = self.head.top.load(Ordering::Acquire);
-        let mut now = Some(now);
+        let mut noted = false;
         loop {
             if top >> GENERATION != tail.generation {
                 return Stood::Anew;
             }
             let free = top & TAKEN == 0;
-            if !free {
-                if let Some(now) = now.take() {
-                    // Relaxed for both: published by the step below.
-                    line.front.store(number, Ordering::Relaxed);
-                    line.since.store(now().as_nanos(), Ordering::Relaxed);
-                }
+            if !free && !noted {
+                // Relaxed: published by the step below.
+                line.front.store(number, Ordering::Relaxed);
+                noted = true;
             }
             let new = if free { top | TAKEN } else { top | 1 << domain };
             match self.step(top, new) {
@@ -190,11 +184,10 @@ impl<P: LockPlatform> Slot<P> {
     }
 
     /// The turn goes to another domain: the caller, which has it, leaves the domain's front, and `number` is in front now.
-    pub(crate) fn sit_behind(&self, domain: usize, number: u32, now: Instant) {
+    pub(crate) fn sit_behind(&self, domain: usize, number: u32) {
         let line = &self.lines[domain];
-        // Relaxed for both: published by the step below.
+        // Relaxed: published by the step below.
         line.front.store(number, Ordering::Relaxed);
-        line.since.store(now.as_nanos(), Ordering::Relaxed);
         // Acquire: pairs with other threads' steps.
         let mut top = self.head.top.load(Ordering::Acquire);
         while let Err(found) = self.step(top, top | 1 << domain) {
@@ -202,18 +195,46 @@ impl<P: LockPlatform> Slot<P> {
         }
     }
 
-    /// The caller, whose record this is, holds the mutex and was in no queue.
-    pub(crate) fn is_passed_by(&self, number: u32) {
-        // Relaxed for both: a hint. Written only if it changes, so that the line stays in the cache of a thread that passes by repeatedly.
-        if self.head.passed_by.load(Ordering::Relaxed) != number {
-            self.head.passed_by.store(number, Ordering::Relaxed);
-        }
+    /// The caller, which is in the domain, holds the mutex and was in no queue.
+    pub(crate) fn is_passed_by(&self, domain: usize) {
+        let passes = &self.lines[domain].passes;
+        // Relaxed for both: a count, which only the thread that holds the mutex changes.
+        passes.store(passes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The record of the thread that passed by last; 0 if it has none.
-    pub(crate) fn passed_by_last(&self) -> u32 {
+    /// The domain's line, for what the thread that has the turn keeps there.
+    pub(crate) fn line(&self, domain: usize) -> &Line<P> {
+        &self.lines[domain]
+    }
+
+    /// Whether the turn comes back to the domain so soon that it pays for threads that wait there to stay awake, or to be roused early.
+    pub(crate) fn is_brisk(&self, domain: usize) -> bool {
         // Relaxed: a hint.
-        self.head.passed_by.load(Ordering::Relaxed)
+        self.lines[domain].brisk.load(Ordering::Relaxed) != 0
+    }
+
+    /// The turn has come to the domain: notes how soon, and if it was soon, rouses the thread in front of the domain that has it after the
+    /// next one. That thread rouses those behind it: they are awake when the turn comes, in about the time of two batches. Only for the
+    /// thread that has the turn.
+    pub(crate) fn begin_batch(&self, process: &ProcessState<P>, domain: usize, patience: u64) {
+        let line = &self.lines[domain];
+        let now = P::now().as_nanos();
+        // Relaxed, here and below: used only by the thread that has the turn; `brisk` is a hint for others.
+        let brisk = now - line.began.load(Ordering::Relaxed) < patience;
+        line.began.store(now, Ordering::Relaxed);
+        line.brisk.store(brisk.into(), Ordering::Relaxed);
+        // Relaxed: a hint.
+        let standing = self.head.top.load(Ordering::Relaxed) as u32;
+        if !brisk || standing == 0 {
+            return;
+        }
+        let next = Self::next(standing, domain);
+        let others = standing & !(1 << next);
+        let then = if others == 0 { next } else { Self::next(others, next) };
+        let front = self.lines[then].front.load(Ordering::Relaxed);
+        if front != 0 {
+            process.waiters.rouse(front);
+        }
     }
 
     /// Whether a domain other than this one waits for the turn.
@@ -253,13 +274,12 @@ impl<P: LockPlatform> Slot<P> {
         (taken, tails.filter(|tail| tail & LAST != 0).count() as u32)
     }
 
-    /// Gives the turn to a domain that wants it, near `from` if possible, and returns that domain. None if no domain wants it: then the
-    /// caller still has the turn.
+    /// Gives the turn to the next domain after `from` that wants it, and returns that domain. None if no domain wants it: then the caller
+    /// still has the turn.
     pub(crate) fn give_away(
         &self,
         process: &ProcessState<P>,
         from: usize,
-        patience: u64,
         waking: Waking,
     ) -> Option<usize> {
         // Acquire: the lines of the threads that stand up.
@@ -269,14 +289,13 @@ impl<P: LockPlatform> Slot<P> {
             if standing == 0 {
                 return None;
             }
-            let now = P::now();
-            let to = self.choose(process, standing, from, now, patience);
+            let to = Self::next(standing, from);
             if let Err(found) = self.step(top, top & !(1 << to)) {
                 top = found;
                 continue;
             }
             top &= !(1 << to);
-            if self.send(process, to, top >> GENERATION, TURN, now, waking) != Recipient::None {
+            if self.send(process, to, top >> GENERATION, TURN, 0, waking) != Recipient::None {
                 if to != from {
                     // Relaxed: used only by the thread that has the turn, and ordered by the step or the message that hands the turn over.
                     self.head.crossed.store(1, Ordering::Relaxed);
@@ -295,45 +314,22 @@ impl<P: LockPlatform> Slot<P> {
         domain: usize,
         generation: u64,
         message: u32,
-        now: Instant,
+        passed: u64,
         waking: Waking,
     ) -> Recipient {
         let line = &self.lines[domain];
         // Relaxed: ordered by the step that cleared the bit.
         let front = line.front.load(Ordering::Relaxed);
         let tail = DomainTail { line, generation };
-        process.waiters.send_to_first(front, &tail, message, (0, now.as_nanos()), waking)
+        process.waiters.send_to_first(front, &tail, message, (passed, 0), waking)
     }
 
-    /// The domain whose turn is next: the one that has waited longest if it has waited too long; otherwise the nearest, and of equally near
-    /// ones the next one after `from`.
-    fn choose(
-        &self,
-        process: &ProcessState<P>,
-        standing: u32,
-        from: usize,
-        now: Instant,
-        patience: u64,
-    ) -> usize {
-        let count = self.lines.len();
-        let mut rest = standing;
-        let (mut oldest, mut oldest_since) = (from, u64::MAX);
-        let (mut nearest, mut nearest_key) = (from, (true, usize::MAX));
-        while rest != 0 {
-            let domain = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            // Relaxed: published by the step that set the bit.
-            let since = self.lines[domain].since.load(Ordering::Relaxed);
-            if since < oldest_since {
-                (oldest, oldest_since) = (domain, since);
-            }
-            let away = (domain + count - from - 1) % count;
-            let key = (process.domains[domain].node != process.domains[from].node, away);
-            if key < nearest_key {
-                (nearest, nearest_key) = (domain, key);
-            }
-        }
-        if now.as_nanos().saturating_sub(oldest_since) > patience { oldest } else { nearest }
+    /// The domain whose turn is next: the next one after `from` that stands, round and round. So no domain waits for more than one batch of
+    /// each other one. Domains of a node follow one another, so that the turn comes to each node once in a round. No line is
+    /// read to decide it: those of all domains that stand would take longer to read than a batch takes.
+    fn next(standing: u32, from: usize) -> usize {
+        let later = standing & (u32::MAX << 1 << from);
+        (if later != 0 { later } else { standing }).trailing_zeros() as usize
     }
 
     /// The caller has the turn; now no thread has it. False if a thread has stood up in the meantime.
@@ -357,6 +353,29 @@ impl<P: LockPlatform> Slot<P> {
         quiet >= times
     }
 
+    /// How many trials of one queue came before this binding. Only for the thread that has the turn.
+    pub(crate) fn trials(&self) -> u32 {
+        // Relaxed: used only by the thread that has the turn.
+        self.head.trials.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many trials of one queue came before this binding, which the caller makes.
+    pub(crate) fn set_trials(&self, trials: u32) {
+        // Relaxed: used only by the thread that has the turn.
+        self.head.trials.store(trials, Ordering::Relaxed);
+    }
+
+    /// A batch of the domain has ended, because no thread was left there, or because others' turn had come. Returns whether the former
+    /// happened so often more than the latter that one queue may do as well. Only for the thread that has the turn.
+    pub(crate) fn runs_dry(&self, domain: usize, dry: bool) -> bool {
+        let line = &self.lines[domain];
+        // Relaxed for both: used only by the thread that has the turn.
+        let before = line.dry.load(Ordering::Relaxed);
+        let now = if dry { before + 1 } else { before.saturating_sub(1) };
+        line.dry.store(now, Ordering::Relaxed);
+        now >= MOST_DRY
+    }
+
     /// Makes the slot, which the caller has taken, ready to be bound, with the turn taken. False if a thread that waited for the slot's
     /// previous mutex is still in a queue.
     pub(crate) fn bind(&self) -> bool {
@@ -377,6 +396,7 @@ impl<P: LockPlatform> Slot<P> {
         // Relaxed for both: used only by the thread that has the turn.
         self.head.quiet.store(0, Ordering::Relaxed);
         self.head.crossed.store(0, Ordering::Relaxed);
+        self.lines.iter().for_each(Line::forget);
         // A late thread of an older generation changes nothing in `top`: it finds this generation and starts over.
         self.step(top, empty | TAKEN).is_ok()
     }
@@ -393,7 +413,7 @@ impl<P: LockPlatform> Slot<P> {
     }
 
     /// Ends the binding, which the mutex's word no longer names. The caller has the turn, or no other thread uses the mutex.
-    pub(crate) fn unbind(&self, process: &ProcessState<P>) {
+    pub(crate) fn unbind(&self, process: &ProcessState<P>, passed: u64) {
         // Acquire: the lines of the threads that stand up.
         let mut top = self.head.top.load(Ordering::Acquire);
         loop {
@@ -410,14 +430,7 @@ impl<P: LockPlatform> Slot<P> {
             match self.step(top, top & !(1 << domain)) {
                 Ok(()) => {
                     top &= !(1 << domain);
-                    self.send(
-                        process,
-                        domain,
-                        generation,
-                        ANEW,
-                        Instant::from_nanos(0),
-                        Waking::Now,
-                    );
+                    self.send(process, domain, generation, ANEW, passed, Waking::Now);
                 }
                 Err(found) => top = found,
             }

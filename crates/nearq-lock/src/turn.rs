@@ -3,13 +3,17 @@
 //! thread is allowed to run first, and `turn/passing.rs` what a thread that is in no queue does with a slot's turn.
 
 mod contending;
+mod counting;
 mod moved;
 mod passing;
 mod plain_tail;
 mod running;
 
+use core::cell::Cell;
+
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
 
+use self::counting::{ACROSS, FROM, MOST_REFUSED, REFUSED};
 use self::plain_tail::PlainTail;
 use crate::process_state::ProcessState;
 use crate::queue::{ALONE, ANEW, FRONT, Received, Recipient, TURN, Tail, WAITING, Waking};
@@ -17,24 +21,18 @@ use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
 use crate::statistics::Event;
 use crate::stay::Stay;
-use crate::word::{LOCKED, NUMA, RESERVED, SLOT, SLOT_SHIFT, TAIL, TAIL_SHIFT, slot};
+use crate::word::{LOCKED, NUMA, RESERVED, SLOT, TAIL, TAIL_SHIFT, slot};
 
 /// For how many microseconds the threads behind spin: it takes several hand-overs until they have the turn, and if they are awake then, the
 /// lock does not pay for a wake-up. They leave one place for spinning to the thread that has the turn.
 const MICROS_IN_QUEUE: u32 = 20;
-/// How many waiters are examined to find two of one domain.
-const MOST_CHECKED: usize = 64;
+/// Likewise in a domain to which the turn comes back soon: about as long as it is away with a hundred threads.
+const MICROS_IN_BRISK_QUEUE: u32 = 100;
 /// While a thread spins on the word, it reads the clock once per this many rounds; within a domain, the clock is read once per this many
 /// hand-overs.
 const CLOCK_EVERY: u32 = 8;
 /// How many times the thread that has the turn tolerates being overtaken while it spins.
 const OVERTAKEN: u32 = 4;
-
-/// In `passed` of the plain queue: below this bit, hand-overs; from this bit on, hand-overs to another domain; from the next one on, the
-/// domain that the turn comes from, plus one, or zero if nothing is counted.
-const ACROSS: u32 = 16;
-const FROM: u32 = 32;
-const COUNT: u32 = 0xffff;
 
 /// A mutex's word, and a thread that queues up for it.
 pub(crate) struct Turns<'a, P: LockPlatform> {
@@ -45,16 +43,17 @@ pub(crate) struct Turns<'a, P: LockPlatform> {
     domain: usize,
     /// Where the thread notes its station, if it may leave by a jump.
     stay: Option<&'a Stay<P>>,
+    /// What came with the message to start over, for the case that the thread is the first in the plain queue: see [`REFUSED`].
+    anew: Cell<u64>,
 }
 
 /// A turn: which queue it belongs to, and what was passed on with it.
 #[derive(Clone, Copy)]
 struct Turn {
     number: u32,
-    /// In the plain queue as described at [`ACROSS`]; in a domain's queue, hand-overs within the domain in the lower half, and what
-    /// `running.rs` keeps in the upper half.
+    /// In the plain queue as described at [`ACROSS`]; in a domain's queue, how often the mutex was taken in the domain since the turn came.
     passed: u64,
-    /// In a domain: since when the turn has been there.
+    /// In a domain: since when the turn has been there, or a little less; 0 if the clock was not read yet.
     since: u64,
 }
 
@@ -66,6 +65,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             settings: process.settings(),
             domain: process.current_domain(),
             stay: None,
+            anew: Cell::new(0),
         }
     }
 
@@ -110,6 +110,11 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
 
     pub(crate) fn settings(&self) -> Settings {
         self.settings
+    }
+
+    /// For a thread that starts over, with the settings as they are now; `before` is what it was told to do so with.
+    pub(crate) fn starting_over(self, before: &Self) -> Self {
+        Turns { anew: Cell::new(before.anew.get()), ..self }
     }
 
     /// Whether to spin for a while before joining other waiters.
@@ -220,12 +225,20 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// Waits by a record until it receives a message. On return, `number` names the record that received it.
-    fn wait_by(&self, number: &mut u32, deadline: Option<Instant>, tail: &impl Tail) -> Received {
+    /// Waits by a record, in the plain queue or in the domain's, until it receives a message. On return, `number` names the record that
+    /// received it.
+    fn wait_by(
+        &self,
+        number: &mut u32,
+        bound: Option<&Slot<P>>,
+        deadline: Option<Instant>,
+        tail: &impl Tail,
+    ) -> Received {
         self.is_queued();
         let (waiters, before) = (&self.process.waiters, *number);
-        let received = self
-            .watch(|load_tail| waiters.wait(number, load_tail, true, deadline, self.stay, tail));
+        let received = self.watch(before, bound, |load_tail| {
+            waiters.wait(number, load_tail, true, deadline, self.stay, tail)
+        });
         if let Some(stay) = self.stay {
             if *number != before {
                 stay.begin(*number, self.word);
@@ -234,11 +247,22 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         received
     }
 
-    /// Waits, spinning only as long as other waiters may spin by their records, and notes the outcome.
-    fn watch(&self, wait: impl FnOnce(&mut dyn FnMut(&P::AtomicU32)) -> Received) -> Received {
+    /// Waits by a record, spinning only as long as other waiters may spin by theirs, and notes the outcome. In a domain to which the turn
+    /// comes back soon, it spins for longer, and when it is roused, it rouses the threads behind it.
+    fn watch(
+        &self,
+        number: u32,
+        bound: Option<&Slot<P>>,
+        wait: impl FnOnce(&mut dyn FnMut(&P::AtomicU32)) -> Received,
+    ) -> Received {
         let mut unchanged = 0;
         let mut load_tail = |state: &P::AtomicU32| {
-            if !self.process.spin(self.domain, state, WAITING, MICROS_IN_QUEUE, 1, self.stay) {
+            let brisk = bound.is_some_and(|bound| bound.is_brisk(self.domain));
+            if brisk && unchanged > 0 {
+                self.process.waiters.rouse_behind(number);
+            }
+            let micros = if brisk { MICROS_IN_BRISK_QUEUE } else { MICROS_IN_QUEUE };
+            if !self.process.spin(self.domain, state, WAITING, micros, 1, self.stay) {
                 unchanged += 1;
             }
         };
@@ -264,7 +288,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     // ---- the plain queue -------------------------------------------------------------------------------
 
     fn in_plain_queue(&self, number: u32, before: u32, deadline: Option<Instant>) -> bool {
-        let mut turn = Turn { number, passed: 0, since: 0 };
+        let mut turn = Turn { number, passed: self.anew.get(), since: 0 };
         if before != 0 {
             let mut number = number;
             let tail = PlainTail::<P>::new(self.word, 0);
@@ -272,7 +296,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 self.process.waiters.is_behind(number, before);
             }
             if self.process.waiters.link(number, before).is_none()
-                && self.wait_by(&mut number, deadline, &tail) == Received::Nothing
+                && self.wait_by(&mut number, None, deadline, &tail) == Received::Nothing
             {
                 return false;
             }
@@ -295,7 +319,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     fn in_front_of_plain_queue(&self, turn: Turn, deadline: Option<Instant>) -> bool {
         let number = turn.number;
         self.is_in_front(turn);
-        let word = self.contend(number, true, deadline);
+        let word = self.contend(number, None, deadline);
         self.goes_on();
         match word {
             Some(word) if word >> TAIL_SHIFT == number => {
@@ -364,62 +388,6 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// What is passed on with the turn of the plain queue. Also decides whether to change to queues by domain: if hand-overs often go to
-    /// another domain. The caller holds the mutex, and a thread is behind it.
-    fn count(&self, turn: Turn, word: u32) -> u64 {
-        let wanted = self.process.may_bind(self.settings.mode);
-        let from_here = (self.domain as u64 + 1) << FROM;
-        if !wanted || word & NUMA != 0 {
-            return if self.settings.count { from_here } else { 0 };
-        }
-        if self.settings.mode == Mode::Numa {
-            self.bind();
-            return 0;
-        }
-        let all = turn.passed as u32 & COUNT;
-        let across = (turn.passed >> ACROSS) as u32 & COUNT;
-        if all < self.settings.hand_overs {
-            return turn.passed & !(u64::MAX << FROM) | from_here;
-        }
-        if across * 100 >= all * self.settings.remote_percent {
-            let next = self.process.waiters.behind(turn.number);
-            if next.is_some_and(|next| self.two_of_one_domain(next)) {
-                self.bind();
-            }
-        }
-        0
-    }
-
-    /// Whether two threads in the plain queue are of one domain, starting at a record that is linked. The caller has the turn, so no
-    /// message is sent in the queue. A record whose thread gives up may be taken out, and then the search may continue in another queue. It
-    /// is a hint.
-    fn two_of_one_domain(&self, first: u32) -> bool {
-        let mut seen: u32 = 0;
-        let mut at = Some(first);
-        for _ in 0..MOST_CHECKED {
-            let Some(number) = at else { return false };
-            // Relaxed: set before the record was linked.
-            let place = self.process.waiters.record(number).place.load(Ordering::Relaxed);
-            if seen >> place & 1 == 1 {
-                return true;
-            }
-            seen |= 1 << place;
-            at = self.process.waiters.behind(number).filter(|next| *next <= TAIL >> TAIL_SHIFT);
-        }
-        true
-    }
-
-    /// Binds a slot, if there is one. The caller holds the mutex and has the plain queue's turn, which is the slot's from now on.
-    #[cold]
-    fn bind(&self) {
-        let mut word = self.load();
-        let Some(number) = self.process.take_slot() else { return };
-        self.note(Event::Bound);
-        while let Err(found) = self.step(word, word | NUMA | number << SLOT_SHIFT) {
-            word = found;
-        }
-    }
-
     /// For tests: queues up in the plain queue and binds a slot once in front, like a thread that has had the turn and has the mutex. Does
     /// nothing if other threads are in the queue, because one of them would have the turn.
     #[cfg(test)]
@@ -435,16 +403,14 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             self.process.waiters.give_back(number);
             return false;
         }
-        self.bind();
+        self.bind(0);
         let tail = PlainTail::<P>::new(self.word, 0);
         if self.process.waiters.leave_front(number, &tail, TURN, (0, 0), Waking::Now)
             == Recipient::None
             && tail.cleared.get() & NUMA != 0
         {
             let bound = self.process.slots.get(slot(tail.cleared.get()));
-            if bound.give_away(self.process, self.domain, self.patience(), Waking::Now).is_none()
-                && !bound.rest()
-            {
+            if bound.give_away(self.process, self.domain, Waking::Now).is_none() && !bound.rest() {
                 self.hand_to_domains(bound, true);
             }
         }
@@ -462,24 +428,28 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         deadline: Option<Instant>,
     ) -> Option<bool> {
         let (mut received, mut number) = (received, number);
+        // Whether a message said so, and the thread did not find out by itself.
+        let mut told = true;
         let turn = loop {
             match received {
                 Some(TURN) => break self.turn(number),
-                Some(FRONT) => match bound.stand_up(self.domain, number, tail, P::now) {
+                Some(FRONT) => match bound.stand_up(self.domain, number, tail) {
                     Stood::Turn => {
-                        break Turn { number, passed: 0, since: P::now().as_nanos() };
+                        break Turn { number, passed: 0, since: 0 };
                     }
                     Stood::Wait => received = None,
-                    Stood::Anew => received = Some(ANEW),
+                    Stood::Anew => (received, told) = (Some(ANEW), false),
                 },
                 Some(_) => {
                     self.goes_on();
                     #[cfg(test)]
                     crate::statistics::seen::note(Event::Anew);
-                    self.process.waiters.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
+                    let passed = if told { self.turn(number).passed } else { 0 };
+                    self.anew.set(passed);
+                    self.process.waiters.leave_front(number, tail, ANEW, (passed, 0), Waking::Now);
                     return None;
                 }
-                None => match self.wait_by(&mut number, deadline, tail) {
+                None => match self.wait_by(&mut number, Some(bound), deadline, tail) {
                     Received::Message(message) => received = Some(message),
                     Received::Nothing => return Some(false),
                 },
@@ -487,7 +457,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         };
         self.is_in_front(turn);
         let turn = self.let_run(bound, turn);
-        let locked = self.contend(number, false, deadline).is_some();
+        let locked = self.contend(number, Some((bound, &turn)), deadline).is_some();
         self.goes_on();
         if !locked {
             // Done while the turn is still ours: after that, the reservation may be another thread's.
@@ -499,34 +469,47 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
 
     /// Hands the slot's turn on, and leaves the queue.
     fn hand_on(&self, bound: &Slot<P>, tail: &DomainTail<'_, P>, turn: Turn, locked: bool) {
-        let Turn { number, passed, since } = turn;
+        let Turn { number, passed, mut since } = turn;
         if locked && self.leaves_at_once() {
-            self.unbind(bound);
+            self.unbind(bound, 0);
             self.process.waiters.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
             return;
         }
-        let mut over = u64::from(passed as u32) + 1 >= u64::from(self.settings.batch);
+        let mut over = passed + 1 >= u64::from(self.settings.batch);
         if !over && passed as u32 % CLOCK_EVERY == CLOCK_EVERY - 1 {
-            over = P::now().as_nanos() >= since + self.patience();
+            let now = P::now().as_nanos();
+            if since == 0 {
+                since = now;
+            }
+            over = now >= since + self.patience();
         }
         if over && bound.others_wait(self.domain) {
             if let Some(behind) = self.process.waiters.leave_front_quietly(number, tail, FRONT) {
-                bound.sit_behind(self.domain, behind, P::now());
+                bound.sit_behind(self.domain, behind);
             }
-            self.hand_to_domains(bound, locked);
+            self.end_batch(bound, false, locked);
             return;
         }
-        let (passed, since) = if over {
-            (passed >> running::UNSEEN << running::UNSEEN, P::now().as_nanos())
-        } else {
-            (passed + 1, since)
-        };
+        let (passed, since) = if over { (0, 0) } else { (passed + 1, since) };
         let waking = Waking::of(locked);
         let left = self.process.waiters.leave_front(number, tail, TURN, (passed, since), waking);
         if left == Recipient::None {
-            self.hand_to_domains(bound, locked);
+            self.end_batch(bound, true, locked);
         } else {
             self.note(Event::Within);
+        }
+    }
+
+    /// The turn leaves the domain: because no thread is left there (`dry`), or because it is another domain's.
+    ///
+    /// Batches that run dry may mean that threads are away from the mutex for longer than a batch takes. Then it may be that in one queue
+    /// none would wait at all, once those that wait have gone. Only a trial can tell: if that happens often, the mutex returns to one queue,
+    /// and changes again if its threads still wait. Each trial in a row is twice as long, up to a limit.
+    fn end_batch(&self, bound: &Slot<P>, dry: bool, holds: bool) {
+        if bound.runs_dry(self.domain, dry) && holds && self.settings.mode == Mode::Auto {
+            self.unbind(bound, u64::from(bound.trials() + 1).min(MOST_REFUSED) << REFUSED);
+        } else {
+            self.hand_to_domains(bound, holds);
         }
     }
 
@@ -540,12 +523,12 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// Only the thread that holds the mutex may unbind it.
     fn hand_to_domains(&self, bound: &Slot<P>, holds: bool) {
         if holds && self.leaves_at_once() {
-            self.unbind(bound);
+            self.unbind(bound, 0);
             return;
         }
         loop {
             let waking = Waking::of(holds);
-            if let Some(to) = bound.give_away(self.process, self.domain, self.patience(), waking) {
+            if let Some(to) = bound.give_away(self.process, self.domain, waking) {
                 self.note(if to == self.domain { Event::Within } else { Event::Across });
                 return;
             }
@@ -554,7 +537,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 && (self.process.is_short_of_slots()
                     || auto && bound.is_quiet_for(self.settings.quiet))
             {
-                self.unbind(bound);
+                self.unbind(bound, 0);
                 return;
             }
             if bound.rest() {
@@ -563,15 +546,16 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
+    /// Unbinds the slot. The first thread in the plain queue begins with `passed`.
     #[cold]
-    fn unbind(&self, bound: &Slot<P>) {
+    fn unbind(&self, bound: &Slot<P>, passed: u64) {
         self.note(Event::Unbound);
         let mut word = self.load();
         let number = slot(word);
         while let Err(found) = self.step(word, word & !(NUMA | SLOT)) {
             word = found;
         }
-        bound.unbind(self.process);
+        bound.unbind(self.process, passed);
         self.process.slots.free(number);
     }
 

@@ -130,12 +130,6 @@ impl<P: LockPlatform> WaiterSlab<P> {
         Some(number)
     }
 
-    /// The number of the record that the caller keeps, in use or not; 0 if it has none.
-    #[inline]
-    pub(crate) fn own_number() -> u32 {
-        P::number() & !IN_USE
-    }
-
     /// The number of the record that the caller keeps, if it is not in use.
     #[inline]
     pub(crate) fn unused() -> Option<u32> {

@@ -33,11 +33,18 @@
 //!
 //! # From the plain queue to queues by domain, and back
 //! The thread that hands on the turn of the plain queue counts: hand-overs in a row, and those that went to another domain (`passed`, which
-//! is passed on with the turn). If enough went to another domain, and two waiters are of one domain, it binds a slot and sets `NUMA`, all
-//! while it holds the mutex. From then on no thread joins the plain queue, as the tail and `NUMA` are in one word. The turn stays in the
-//! plain queue until that is empty, then it goes to the slot. No thread is stopped or moved. The way back: a thread that has the slot's
-//! turn and finds no thread to give it to unbinds the slot, if that happened often enough in a row without another domain having waited; it
-//! does so at once if slots are few (`process_state.rs`), even in the mode `Numa`.
+//! is passed on with the turn). If enough went to another domain, and the waiters would make batches there (`turn/counting.rs`), it binds a
+//! slot and sets `NUMA`, all while it holds the mutex. From then on no thread joins the plain queue, as the tail and `NUMA` are in one
+//! word. The turn stays in the plain queue until that is empty, then it goes to the slot. No thread is stopped or moved. The way back: a
+//! thread that has the slot's turn and finds no thread to give it to unbinds the slot, if that happened often enough in a row without
+//! another domain having waited; it does so at once if slots are few (`process_state.rs`), even in the mode `Numa`. And if batches often
+//! end because no thread of the domain is left, it unbinds the slot although threads wait, for a trial (`Turns::end_batch`).
+//!
+//! # Which threads are awake
+//! A thread that has the turn ensures that the one behind it is awake. Threads of a domain wait for longer than that, as long as the turn is
+//! away, and then all of them have the turn in short succession. A wake-up takes as long as ten hand-overs. So if the turn comes back soon,
+//! they spin for longer; and when the turn comes to a domain, it rouses the first thread of the domain that has it after the next one, and
+//! each thread that is roused there rouses the next two.
 //!
 //! # Which thread has the turn
 //! The plain queue has one turn, and each bound slot has one. A mutex has one of these, except in the moments in which a slot is being
@@ -198,7 +205,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
             // Repeats if the slot was no longer the mutex's. Uses the current settings: the earlier ones may have been the reason.
             match turns.queue_up(number, deadline) {
                 Some(locked) => return locked,
-                None => turns = make(),
+                None => turns = make().starting_over(&turns),
             }
         }
     }

@@ -3,7 +3,8 @@
 
 use nearq_platform::{AtomicInt, Instant, LockPlatform, Ordering, Wait};
 
-use super::{CLOCK_EVERY, OVERTAKEN, Turns};
+use super::{CLOCK_EVERY, OVERTAKEN, Turn, Turns};
+use crate::slot::Slot;
 use crate::statistics::Event;
 use crate::word::{ASLEEP, LOCKED, RESERVED, TAIL, TAIL_SHIFT};
 
@@ -17,40 +18,50 @@ const MICROS_IN_TURN: u32 = 5;
 const FIRMNESS: u32 = 4;
 
 impl<P: LockPlatform> Turns<'_, P> {
-    /// Takes the mutex, as the thread that has the turn. Returns the word as it was before; none if the deadline came.
+    /// Takes the mutex, as the thread that has the turn: that of the slot, or of the plain queue. Returns the word as it was before; none
+    /// if the deadline came.
     pub(super) fn contend(
         &self,
         number: u32,
-        plain: bool,
+        slots: Option<(&Slot<P>, &Turn)>,
         deadline: Option<Instant>,
     ) -> Option<u32> {
+        let plain = slots.is_none();
         let mut since = None;
         let mut rounds = 0;
         let mut slept = false;
         let mut firm = false;
-        if !self.is_crowded() {
-            if let Some(next) = self.process.waiters.behind(number) {
-                self.process.waiters.rouse(next);
-            }
-        }
+        // If CPUs are left for spinning, the order is kept: all threads are awake. If not, threads that run pass by, and are faster
+        // than any order.
+        let mut crowded = self.is_crowded();
         loop {
             let word = self.load();
             if word & LOCKED == 0 {
-                // The only thread in the plain queue leaves it by the same step.
-                let alone = plain && word >> TAIL_SHIFT == number;
-                let out = if alone { RESERVED | TAIL } else { RESERVED };
-                if self.take(word, word & !out | LOCKED) {
+                let kept = if plain && word >> TAIL_SHIFT == number {
+                    // The only thread in the plain queue leaves it by the same step.
+                    word & !(RESERVED | TAIL)
+                } else {
+                    word & !RESERVED
+                };
+                if self.take(word, kept | LOCKED) {
                     self.note(Event::Turn);
                     return Some(word);
                 }
                 continue;
             }
-            // If CPUs are left for spinning, the order is kept: all threads are awake. If not, threads that run pass by, and are faster
-            // than any order.
-            let crowded = self.is_crowded();
             rounds += 1;
+            // While the mutex is not to be had anyway.
+            if rounds == 1 && !crowded {
+                if let Some(next) = self.process.waiters.behind(number) {
+                    self.process.waiters.rouse(next);
+                }
+                if let Some((bound, Turn { passed: 0, .. })) = slots {
+                    bound.begin_batch(self.process, self.domain, self.patience());
+                }
+            }
             if slept || rounds % CLOCK_EVERY == 0 {
                 slept = false;
+                crowded = self.is_crowded();
                 let now = P::now();
                 if deadline.is_some_and(P::has_come) {
                     self.note(Event::GaveUp);
@@ -71,6 +82,7 @@ impl<P: LockPlatform> Turns<'_, P> {
             {
                 continue;
             }
+            crowded = self.is_crowded();
             // If CPUs are few, the mutex is not kept for a thread that sleeps, unless it has waited for very long: it may be a long time
             // until it has a CPU again.
             let asleep = if crowded && !firm { word & !RESERVED | ASLEEP } else { word | ASLEEP };

@@ -74,9 +74,9 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             match self.link_another(number, before) {
                 None => {}
                 // Stands up for it: it sleeps on unless it has the turn.
-                Some(FRONT) => match bound.stand_up(self.domain, number, &tail, P::now) {
+                Some(FRONT) => match bound.stand_up(self.domain, number, &tail) {
                     Stood::Turn => {
-                        record.since.store(P::now().as_nanos(), Ordering::Relaxed);
+                        record.since.store(0, Ordering::Relaxed);
                         self.send_to(number, TURN);
                     }
                     Stood::Wait => {}
@@ -113,7 +113,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// Continues to wait by a record that [another thread](Self::queue_another_up) has queued up or is about to, until the caller has the
     /// mutex; none if it must start over. In all cases the caller no longer has the record.
     pub(crate) fn go_on(&self, number: u32) -> Option<()> {
-        let received = self.watch(|load_tail| self.process.waiters.wait_on(number, load_tail));
+        let received =
+            self.watch(number, None, |load_tail| self.process.waiters.wait_on(number, load_tail));
         let Received::Message(message) = received else {
             unreachable!("without a deadline it waits until it receives a message")
         };

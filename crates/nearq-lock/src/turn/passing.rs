@@ -9,7 +9,6 @@
 use nearq_platform::LockPlatform;
 
 use super::Turns;
-use crate::waiter_slab::WaiterSlab;
 use crate::word::{LOCKED, NUMA, RESERVED, TAIL, slot};
 
 impl<P: LockPlatform> Turns<'_, P> {
@@ -18,7 +17,7 @@ impl<P: LockPlatform> Turns<'_, P> {
     pub(crate) fn passed_by(&self, word: u32) {
         if word & NUMA != 0 {
             let bound = self.process.slots.get(slot(word));
-            bound.is_passed_by(WaiterSlab::<P>::own_number());
+            bound.is_passed_by(self.domain);
             if word & TAIL == 0 && bound.take_if_quiet() {
                 self.hand_to_domains(bound, true);
             }

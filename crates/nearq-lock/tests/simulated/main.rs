@@ -2,3 +2,4 @@
 
 mod loom_mutex;
 mod snapshot_simulated;
+mod switching;

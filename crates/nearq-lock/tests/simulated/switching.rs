@@ -1,0 +1,179 @@
+//! When a mutex has queues by cache, which cache has the turn, and what that gains or costs, on simulated machines.
+//!
+//! Threads take a mutex again and again, each pinned to a CPU; between two times they compute for a while. Throughput is compared with that
+//! of one queue in the same load.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearq_lock::{Mode, Mutex, Settings, Statistics};
+use nearq_platform::{Atomic, LockPlatform, Ordering, ThreadSpec, Threads};
+use nearq_sim::{AtomicU64, Machine, Sim, Simulation};
+use nearq_topology::CpuSet;
+
+/// A counter on a line of its own. A mutex protects two of them.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// A load: the CPUs of the threads, how long they compute between two times, and how long all of it takes.
+#[derive(Clone)]
+struct Load {
+    machine: &'static str,
+    cpus: Vec<usize>,
+    outside: Duration,
+    duration: Duration,
+}
+
+/// What the threads did: how often each took the mutex, the longest wait, and the mutex's own counts.
+struct Done {
+    taken: Vec<u64>,
+    longest: Duration,
+    counts: Statistics,
+}
+
+impl Done {
+    fn all(&self) -> f64 {
+        self.taken.iter().sum::<u64>() as f64
+    }
+}
+
+impl Load {
+    fn new(machine: &'static str, cpus: impl IntoIterator<Item = usize>, outside_ns: u64) -> Self {
+        let (cpus, duration) = (cpus.into_iter().collect(), Duration::from_millis(4));
+        Load { machine, cpus, outside: Duration::from_nanos(outside_ns), duration }
+    }
+
+    /// Runs it, with settings that `change` makes from the usual ones.
+    fn run(&self, change: impl FnOnce(&mut Settings) + 'static) -> Done {
+        let load = self.clone();
+        let machine = Machine::described(self.machine).expect("there is such a machine");
+        let main = move || {
+            let mut settings = Settings::default();
+            settings.count = true;
+            change(&mut settings);
+            settings.set_for_process_in::<Sim>();
+            load.threads()
+        };
+        Simulation::on(&machine, 1).run(main).expect()
+    }
+
+    fn threads(&self) -> Done {
+        let mutex =
+            Arc::new(Mutex::<_, Sim>::new_in([0; 2].map(|count| Line(AtomicU64::new(count)))));
+        let each = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
+        let end = Sim::now() + self.duration;
+        let outside = self.outside;
+        let spawn = |&cpu: &usize| {
+            let (mutex, each) = (Arc::clone(&mutex), Arc::clone(&each));
+            let spec = ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };
+            let main = move || {
+                let (mut taken, mut longest) = (0, Duration::ZERO);
+                while Sim::now() < end {
+                    let before = Sim::now();
+                    let guard = mutex.lock();
+                    longest = longest.max(Sim::now() - before);
+                    for Line(count) in &*guard {
+                        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    }
+                    drop(guard);
+                    taken += 1;
+                    nearq_sim::compute(outside);
+                }
+                each.lock().push((taken, longest));
+            };
+            Sim::spawn(spec, main).expect("the simulator has threads left")
+        };
+        let threads: Vec<_> = self.cpus.iter().map(spawn).collect();
+        threads.into_iter().for_each(Sim::join);
+        let each = each.lock();
+        let taken: Vec<u64> = each.iter().map(|(taken, _)| *taken).collect();
+        assert_eq!(
+            taken.iter().sum::<u64>(),
+            mutex.lock()[1].0.load(Ordering::Relaxed),
+            "it excludes other threads"
+        );
+        let longest = each.iter().map(|(_, longest)| *longest).max().unwrap_or_default();
+        Done { taken, longest, counts: Statistics::of_process_in::<Sim>() }
+    }
+}
+
+/// The CPUs of the first cores, cache by cache, and a core of each cache in turn, of two EPYC 9654: 24 caches of 8 cores.
+fn compact(threads: usize) -> impl Iterator<Item = usize> {
+    0..threads
+}
+
+fn spread(threads: usize) -> impl Iterator<Item = usize> {
+    (0..threads).map(|thread| thread % 24 * 8 + thread / 24)
+}
+
+const EPYC: &str = "epyc-9654-2s";
+
+#[test]
+fn no_load_is_slower_than_with_one_queue() {
+    // Around the point at which one queue is just able to do what the threads want, and beyond it.
+    for (threads, outside_ns) in [(12, 3000), (16, 4000), (16, 5000), (24, 8000), (32, 8000)] {
+        let load = Load::new(EPYC, compact(threads), outside_ns);
+        let [plain, auto] =
+            [Mode::Plain, Mode::Auto].map(|mode| load.run(move |settings| settings.mode = mode));
+        let ratio = auto.all() / plain.all();
+        assert!(ratio > 0.94, "{threads} threads, {outside_ns} ns: {ratio:.3}");
+    }
+    let load = Load::new(EPYC, spread(32), 2000);
+    let [plain, auto] =
+        [Mode::Plain, Mode::Auto].map(|mode| load.run(move |settings| settings.mode = mode));
+    assert!(auto.all() / plain.all() > 0.94, "{} of {}", auto.all(), plain.all());
+}
+
+#[test]
+fn queues_by_cache_are_faster_and_no_thread_waits_much_longer() {
+    for (threads, outside_ns, gain) in [(16, 0, 1.5), (16, 1000, 1.4), (32, 3000, 1.2)] {
+        let load = Load::new(EPYC, compact(threads), outside_ns);
+        let [plain, auto] =
+            [Mode::Plain, Mode::Auto].map(|mode| load.run(move |settings| settings.mode = mode));
+        let what = format!("{threads} threads, {outside_ns} ns");
+        assert!(auto.counts.bound > 0, "{what}");
+        let ratio = auto.all() / plain.all();
+        assert!(ratio > gain, "{what}: {ratio:.3}");
+        assert!(auto.longest < 4 * plain.longest, "{what}: {:?}", [plain.longest, auto.longest]);
+    }
+}
+
+#[test]
+fn threads_that_wait_for_long_are_awake_when_the_turn_comes() {
+    // In each of 4 caches, 8 threads wait for some 30 us: longer than they would spin if the turn did not come back soon.
+    let auto = Load::new(EPYC, compact(32), 4000).run(|_| {});
+    let asleep = auto.counts.slept_in_queue as f64 / auto.counts.in_turn as f64;
+    assert!(asleep < 0.5, "{asleep:.3} of the turns were waited for asleep");
+}
+
+#[test]
+fn the_turn_goes_to_every_cache_in_a_round_however_long_the_patience() {
+    // Two nodes of two caches: the caches of the other node must not wait until the patience is over.
+    let load = Load::new("numa:2 l3:2 core:4", 0..16, 0);
+    let done = load.run(|settings| {
+        (settings.mode, settings.patience) = (Mode::Numa, Duration::from_secs(1));
+    });
+    let (least, most) = (done.taken.iter().min().unwrap(), done.taken.iter().max().unwrap());
+    assert!(least * 3 > *most, "{:?}", done.taken);
+}
+
+#[test]
+fn a_mutex_keeps_one_queue_if_few_threads_of_a_cache_wait_together() {
+    // 24 caches; in 8 of them a second thread: fewer than three threads for two caches.
+    let done = Load::new(EPYC, spread(32), 1000).run(|_| {});
+    assert!(done.counts.across > 1000, "{:?}", done.counts);
+    assert_eq!(done.counts.bound, 0, "{:?}", done.counts);
+    // Two in each.
+    let done = Load::new(EPYC, spread(48), 1000).run(|_| {});
+    assert!(done.counts.bound > 0, "{:?}", done.counts);
+}
+
+#[test]
+fn a_mutex_whose_batches_run_dry_tries_one_queue_again() {
+    // No cache has a thread left after 8 turns, long before its batch is over.
+    let done = Load::new(EPYC, compact(16), 3000).run(|_| {});
+    assert!(done.counts.unbound > 0 && done.counts.bound > 1, "{:?}", done.counts);
+    // Threads that come back at once keep their queues.
+    let done = Load::new(EPYC, compact(16), 100).run(|_| {});
+    assert_eq!((done.counts.bound, done.counts.unbound), (1, 0), "{:?}", done.counts);
+}
