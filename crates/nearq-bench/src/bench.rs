@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use nearq_command::{Failure, output};
 use nearq_experiments::{
     BlockingOptions, DispatchOptions, HighpriOptions, HomeOptions, JoinOptions, LockOptions,
-    NumaOptions, ScopesOptions, blocking, home,
+    NumaOptions, ScopesOptions, blocking, home, lock,
 };
 use nearq_report::{Error, Outputs, Progress, Report};
 use std::path::PathBuf;
@@ -99,6 +99,7 @@ writers waited, and what queues by cache gain, beside the figures of the documen
 (perf bench epoll), `shared-file` (fxmark's DWOM) and `shared-dir` (fxmark's MWRM and MWUM).
 
 On a simulated machine nearq's locks run in virtual time, without the others, which are Linux programs.
+With --surface: what queues by cache gain over one queue there, for many numbers of writers and times between two acquisitions.
 
 Examples:
   nearq bench lock
@@ -106,7 +107,8 @@ Examples:
   nearq bench lock --writers 2,4 --section long --runs 21
   nearq bench lock --shape shared-dir --svg dir.svg
   nearq bench lock --on epyc-7551-2s --section short
-  nearq bench lock --on kh-40000-2s --place spread --quick";
+  nearq bench lock --on kh-40000-2s --place spread --quick
+  nearq bench lock --on epyc-9654-2s --surface --svg surface.svg";
 
 const HOME_EXAMPLES: &str = "\
 Three scenarios, each without homes (the kernel alone), with homes (chosen when a task starts, enforced by its CPU mask), and with dynamic
@@ -226,7 +228,9 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
         }
         Experiment::Join(options) => report(options),
         Experiment::Highpri(options) => report(options),
-        Experiment::Lock(options) => report(options),
+        Experiment::Lock(options) => {
+            written(&options.common.outputs, |progress| lock(options, progress))
+        }
         Experiment::Home(options) => report(options),
         Experiment::HomeChild(child) => {
             output::print(&home::Child::run(&child.what).map_err(failed)?)

@@ -34,7 +34,7 @@ pub use harness::{Common, Experiment, run};
 pub use highpri::HighpriOptions;
 pub use home::HomeOptions;
 pub use join::JoinOptions;
-pub use lock::LockOptions;
+pub use lock::{LockOptions, lock};
 pub use numa::NumaOptions;
 pub use redraw::redraw;
 pub use scopes::ScopesOptions;

@@ -31,6 +31,7 @@ pub fn redraw(report: &Report, goals: bool) -> Result<String, Error> {
         "dispatch" => dispatch::render::picture(report, goals),
         "home" => home::render::picture(report),
         "join" => join::render::picture(report),
+        "lock" if report.parameters["surface"] == true => lock::surface::picture(report),
         "lock" => lock::render::picture(report),
         "numa" => numa::render::picture(report),
         "scopes" => scopes::render::picture(report),

@@ -130,6 +130,8 @@ pub const WAIT_MAX: Metric = metric("wait_us_max", "us");
 pub const GAIN: Metric = metric("gain_percent", "%");
 /// Acquisitions of one lock as a multiple of those of another lock in the same run.
 pub const ACQUISITIONS_RATIO: Metric = metric("acquisitions_ratio", "ratio");
+/// The 99th percentile of the waits in relation to that of another row.
+pub const WAIT_RATIO_P99: Metric = metric("wait_ratio_p99", "ratio");
 /// The 99.99th percentile of one lock's waits as a multiple of that of the other lock in the same run.
 pub const WAIT_RATIO_P9999: Metric = metric("wait_ratio_p9999", "ratio");
 /// The same for the longest waits.

@@ -13,6 +13,7 @@ mod goals;
 mod load;
 pub(crate) mod render;
 mod shapes;
+pub(crate) mod surface;
 
 pub use contestant::{
     AUTO, Contestant, Exclusive, MCS, NUMA, OSQ, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIVE,
@@ -27,12 +28,13 @@ use crate::blocking::{nanoseconds_per_round, rounds_for};
 use crate::harness::options::{all_within, number, too_small, within};
 use crate::harness::{self, Common, Experiment, Host, Run, simulate};
 use crate::highpri;
-use crate::{Error, Machine};
+use crate::{Error, Machine, Progress};
 use clap::Args;
 use goals::judge;
 use load::{CpuPlacement, described};
 use nearq_lock::Settings;
 use nearq_platform::{Atomic as _, Linux, Ordering};
+use nearq_report::Report;
 use nearq_sim::Sim;
 use nearq_topology::CpuSet;
 use serde_json::{Value, json};
@@ -64,6 +66,18 @@ pub struct LockOptions {
     /// How long each computes between two acquisitions, in nanoseconds, 0 to 1000000; 100 if not given
     #[arg(long = "outside", value_name = "NS", value_parser = number, allow_negative_numbers = true)]
     pub outside_ns: Option<usize>,
+
+    /// What `auto` gains over one queue, by the time between two acquisitions and the number of writers: on a simulated machine
+    #[arg(long)]
+    pub surface: bool,
+}
+
+/// Runs the experiment.
+pub fn lock(options: &LockOptions, progress: &Progress) -> Result<Report, Error> {
+    if options.surface {
+        return harness::run(&surface::Surface(options), progress);
+    }
+    harness::run(options, progress)
 }
 
 /// The document's numbers of writers.

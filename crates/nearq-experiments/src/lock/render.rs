@@ -152,7 +152,7 @@ fn goals(facts: &Facts<'_>) -> String {
         let why = match (facts.model(), facts.plan.place) {
             (Some(_), CpuPlacement::Spread) => "spread placement is shown without goals",
             (Some(_), CpuPlacement::Compact) => {
-                "on a simulated machine there are goals for the short section, and 1 to 8, 16, 32, 48 and 64 writers"
+                "on a simulated machine there are goals for the short section"
             }
             (None, _) => "they are about torture",
         };
