@@ -143,25 +143,29 @@ const ABORTED: i32 = 6;
 fn the_process_is_aborted_at_the_stall_that_the_program_or_the_variable_names() {
     let test = the_process_is_aborted_at_the_stall_that_the_program_or_the_variable_names;
     if let Some(part) = part() {
+        let (reported, reports) = mpsc::channel();
+        let reported = Mutex::new(reported);
         let builder = Runtime::builder().thread_limit(2).stall_after(PERIOD);
-        let calls = Mutex::new(0);
-        let runtime = match part.as_str() {
-            "call" => builder.abort_on_stall(2).on_stall(move |_| {
-                *calls.lock().unwrap() += 1;
-                eprintln!("callback {}", calls.lock().unwrap());
-            }),
+        let calls = move |_: &Stall| {
+            eprintln!("callback");
+            let _ = reported.lock().unwrap().send(());
+        };
+        let builder = match part.as_str() {
+            "call" => builder.abort_on_stall(2).on_stall(calls),
             // The program's own number counts, not the variable's.
-            "never" => builder.abort_on_stall(0),
+            "never" => builder.abort_on_stall(0).on_stall(calls),
+            "set" => builder.on_stall(calls),
             _ => builder,
         };
-        let runtime = runtime.build().unwrap();
-        let until = if part == "never" { PERIOD * 5 / 2 } else { PATIENCE };
-        stall(&runtime, || {
-            if part == "set" {
-                std::thread::sleep(PERIOD * 3 / 2);
+        let runtime = builder.build().unwrap();
+        stall(&runtime, || match part.as_str() {
+            "never" => (0..2).for_each(|_| reports.recv_timeout(PATIENCE).unwrap()),
+            "set" => {
+                reports.recv_timeout(PATIENCE).unwrap();
                 runtime.set_abort_on_stall(1);
+                std::thread::sleep(PATIENCE);
             }
-            std::thread::sleep(until);
+            _ => std::thread::sleep(PATIENCE),
         });
         return;
     }
@@ -170,7 +174,7 @@ fn the_process_is_aborted_at_the_stall_that_the_program_or_the_variable_names() 
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let count = |what: &str| stderr.lines().filter(|line| line.contains(what)).count();
         let counts =
-            (count("has started nothing for"), count("callback "), count("the process is aborted"));
+            (count("has started nothing for"), count("callback"), count("the process is aborted"));
         (output.status.signal(), counts, output_text(&output))
     };
     let (signal, counts, text) = run("call", "");
@@ -179,8 +183,11 @@ fn the_process_is_aborted_at_the_stall_that_the_program_or_the_variable_names() 
     assert!(last.starts_with("nearq: 2 stalls, "), "the reports come first: {text}");
     let (signal, counts, text) = run("variable", "1");
     assert_eq!((signal, counts), (Some(ABORTED), (1, 0, 1)), "{text}");
-    let (signal, (reports, ..), text) = run("set", "0");
-    assert!(signal == Some(ABORTED) && reports >= 2, "set while it runs: {text}");
-    let (signal, (reports, _, aborts), text) = run("never", "1");
-    assert!(signal.is_none() && reports >= 1 && aborts == 0, "{text}");
+    // Before it is set, only the callback has the report.
+    let (signal, (reports, callbacks, aborts), text) = run("set", "0");
+    assert_eq!((signal, aborts), (Some(ABORTED), 1), "set while it runs: {text}");
+    assert!(callbacks >= 2 && reports >= 1 && reports < callbacks, "{text}");
+    let (signal, (reports, callbacks, aborts), text) = run("never", "1");
+    assert_eq!((signal, reports, aborts), (None, 0, 0), "{text}");
+    assert!(callbacks >= 2, "{text}");
 }
