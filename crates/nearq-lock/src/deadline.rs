@@ -8,8 +8,11 @@ use std::time::Instant;
 
 use nearq_platform::{Linux, LockPlatform};
 
-use crate::raw::{OsqGuard, OsqLock, RawCondvar, RawMutex};
-use crate::{Condvar, Mutex, MutexGuard};
+use crate::raw::{OsqGuard, OsqLock, RawCondvar, RawMutex, RawRwLock};
+use crate::{
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard,
+    RwLockWriteGuard,
+};
 
 /// The deadline on the platform's clock. Both clocks are `CLOCK_MONOTONIC`, but the standard library does not say what its instant stands
 /// for. So the result is later than the deadline by what passes between two readings of the clock.
@@ -118,6 +121,111 @@ impl RawCondvar {
     pub unsafe fn wait_until(&self, mutex: &RawMutex, deadline: Instant) -> bool {
         // SAFETY: as the caller promises.
         unsafe { self.wait_at_most(mutex, Some(on_linux(deadline))) }
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Takes the lock for reading if that is possible before `deadline`; sleeps until then. If the deadline has passed, as
+    /// [`try_read`](Self::try_read).
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let lock = nearq_lock::RwLock::new(1);
+    /// let guard = lock.write();
+    /// assert!(lock.try_read_until(Instant::now() + Duration::from_millis(1)).is_none());
+    /// # drop(guard);
+    /// ```
+    pub fn try_read_until(&self, deadline: Instant) -> Option<RwLockReadGuard<'_, T>> {
+        self.try_read().or_else(|| self.try_read_until_in(on_linux(deadline)))
+    }
+
+    /// Takes the lock for writing if that is possible before `deadline`; sleeps until then. If the deadline has passed, as
+    /// [`try_write`](Self::try_write).
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let lock = nearq_lock::RwLock::new(1);
+    /// let guard = lock.read();
+    /// assert!(lock.try_write_until(Instant::now() + Duration::from_millis(1)).is_none());
+    /// # drop(guard);
+    /// ```
+    pub fn try_write_until(&self, deadline: Instant) -> Option<RwLockWriteGuard<'_, T>> {
+        self.try_write().or_else(|| self.try_write_until_in(on_linux(deadline)))
+    }
+
+    /// Takes the lock as an upgradable reader if that is possible before `deadline`; sleeps until then. If the deadline has passed, as
+    /// [`try_upgradable_read`](Self::try_upgradable_read).
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let lock = nearq_lock::RwLock::new(1);
+    /// let guard = lock.write();
+    /// assert!(lock.try_upgradable_read_until(Instant::now() + Duration::from_millis(1)).is_none());
+    /// # drop(guard);
+    /// ```
+    pub fn try_upgradable_read_until(
+        &self,
+        deadline: Instant,
+    ) -> Option<RwLockUpgradableReadGuard<'_, T>> {
+        self.try_upgradable_read().or_else(|| self.try_upgradable_read_until_in(on_linux(deadline)))
+    }
+}
+
+impl RawRwLock {
+    /// Takes the lock as a reader if that is possible before `deadline`; sleeps until then. True if the caller has it now.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let lock = nearq_lock::raw::RawRwLock::new();
+    /// lock.write();
+    /// assert!(!lock.try_read_until(Instant::now() + Duration::from_millis(1)));
+    /// ```
+    pub fn try_read_until(&self, deadline: Instant) -> bool {
+        self.try_read() || self.try_read_until_in(on_linux(deadline))
+    }
+
+    /// Takes the lock as a writer if that is possible before `deadline`; sleeps until then. True if the caller has it now.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let lock = nearq_lock::raw::RawRwLock::new();
+    /// lock.read();
+    /// assert!(!lock.try_write_until(Instant::now() + Duration::from_millis(1)));
+    /// ```
+    pub fn try_write_until(&self, deadline: Instant) -> bool {
+        self.try_write() || self.try_write_until_in(on_linux(deadline))
+    }
+
+    /// Takes the lock as an upgradable reader if that is possible before `deadline`; sleeps until then. True if the caller has it now.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let lock = nearq_lock::raw::RawRwLock::new();
+    /// lock.upgradable_read();
+    /// assert!(!lock.try_upgradable_read_until(Instant::now() + Duration::from_millis(1)));
+    /// ```
+    pub fn try_upgradable_read_until(&self, deadline: Instant) -> bool {
+        self.try_upgradable_read() || self.try_upgradable_read_until_in(on_linux(deadline))
+    }
+
+    /// Makes an upgradable reader a writer, if the other readers leave before `deadline`; sleeps until then. True if the caller is a
+    /// writer now; otherwise it is still an upgradable reader.
+    ///
+    /// # Safety
+    /// The caller has the lock as an upgradable reader.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread does not have it as an upgradable reader.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub unsafe fn try_upgrade_until(&self, deadline: Instant) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.try_upgrade_until_in(on_linux(deadline)) }
     }
 }
 

@@ -1,6 +1,7 @@
-//! A mutex and a condition variable for Linux, of four bytes each, never poisoned. They are the locks of nearq's runtime.
+//! A mutex and a condition variable for Linux, of four bytes each, and a reader-writer lock of eight bytes, never poisoned. Mutex and
+//! condition variable are the locks of nearq's runtime.
 //!
-//! [`Mutex`] and [`Condvar`] are used like those of the crate `parking_lot`; [`raw`] has the parts that they are built from. What is
+//! [`Mutex`], [`Condvar`] and [`RwLock`] are used like those of the crate `parking_lot`; [`raw`] has the parts that they are built from. What is
 //! special about them is how threads wait: when threads of several last-level caches compete for a mutex, it is handed over within a cache
 //! for a while before it moves to another one.
 //!
@@ -22,6 +23,11 @@
 //! A thread that waits for a [`Condvar`] and is notified is queued up for the mutex while asleep, and wakes when it has the turn. So
 //! however many threads are notified, they do not all compete for the mutex at once.
 //!
+//! # Readers and writers
+//!
+//! Writers of an [`RwLock`] queue up in a mutex, so their order and their batches by cache are those of a mutex. Neither readers nor
+//! writers starve: readers that come while a writer waits or writes are let in together when that writer leaves, and before the next one.
+//!
 //! # Settings and observation
 //!
 //! [`Settings`] are those of all mutexes of a process. The environment variable `NEARQ_LOCK` sets the mode: `auto` (the default), `off`,
@@ -34,7 +40,9 @@
 //! - Threads may wait for one `Condvar` with different mutexes at the same time.
 //! - Functions that wait for a time return a `bool`, false if the time was over, in place of `WaitTimeoutResult`.
 //! - In debug builds it is a panic to release a mutex that the thread does not hold, and to wait for one that it already holds.
-//! - There is no `RwLock`, no reentrant mutex and no mapped guard. The crate `lock_api` has the last two.
+//! - An [`RwLock`] lets waiting readers in after each writer, and has no recursive reads: `read` waits if a writer waits, even if the thread
+//!   reads already.
+//! - There is no reentrant mutex and no mapped guard. The crate `lock_api` has both.
 //!
 //! # Features
 //!
@@ -65,7 +73,9 @@ mod queue;
 pub mod raw;
 mod raw_condvar;
 mod raw_mutex;
+mod raw_rwlock;
 mod ring;
+mod rwlock;
 mod settings;
 #[cfg(test)]
 #[path = "../../nearq-topology/tests/skipped/mod.rs"]
@@ -90,6 +100,7 @@ pub use nearq_platform as platform;
 pub use process_state::expect_urgent;
 #[doc(hidden)]
 pub use process_state::start;
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 pub use settings::{Mode, Settings, UnknownMode};
 pub use snapshot::{SlottedMutex, Snapshot};
 pub use statistics::Statistics;

@@ -74,6 +74,13 @@ pub(crate) struct Domain<P: LockPlatform> {
     memory: Option<usize>,
 }
 
+/// A counter on a line of its own.
+#[repr(align(64))]
+struct Bucket<P: LockPlatform>(P::AtomicU32);
+
+/// How many buckets there are. Two locks that share one wake each other's head.
+const BUCKETS: usize = if cfg!(test) { 2 } else { 64 };
+
 /// What the locks of a process share.
 pub(crate) struct ProcessState<P: LockPlatform> {
     pub(crate) waiters: WaiterSlab<P>,
@@ -96,6 +103,8 @@ pub(crate) struct ProcessState<P: LockPlatform> {
     pub(crate) counts: Box<[Counts<P>]>,
     /// The settings, packed.
     pub(crate) settings: P::AtomicU64,
+    /// Where heads of reader-writer locks sleep; `raw_rwlock.rs` says how.
+    buckets: Box<[Bucket<P>]>,
     /// Which warnings were printed: a bit for each of the settings (`Settings::within_bounds`), and [`EXHAUSTED`].
     pub(crate) complained: P::AtomicU32,
 }
@@ -252,6 +261,7 @@ impl<P: LockPlatform> ProcessState<P> {
             stocking: P::AtomicU32::new(0),
             urgent: P::AtomicU32::new(0),
             settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),
+            buckets: (0..BUCKETS).map(|_| Bucket(P::AtomicU32::new(0))).collect(),
             complained: P::AtomicU32::new(0),
         };
         Box::into_raw(Box::new(process)).cast_const().cast()
@@ -375,6 +385,13 @@ impl<P: LockPlatform> ProcessState<P> {
         let slot = self.slots.get(number);
         slot.unbind(self, 0);
         self.slots.free(number);
+    }
+
+    /// The bucket of the reader-writer lock whose state has that address.
+    pub(crate) fn bucket(&self, address: usize) -> &P::AtomicU32 {
+        // Knuth's multiplicative hashing: adjacent addresses are spread over the buckets.
+        let spread = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.buckets[(spread >> 32) as usize % BUCKETS].0
     }
 
     /// The domain that the caller runs in.

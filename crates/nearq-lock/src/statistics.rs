@@ -35,6 +35,15 @@ pub(crate) enum Event {
     /// Likewise: a thread that queued up in a slot found that the slot was no longer the mutex's.
     #[cfg(test)]
     Anew,
+    /// Likewise: a reader slept for a reader-writer lock.
+    #[cfg(test)]
+    ReaderSlept,
+    /// Likewise: a writer or an upgradable reader slept for a reader-writer lock, as the head or while it upgraded.
+    #[cfg(test)]
+    WriterSlept,
+    /// Likewise: a reader whose deadline came had been let in.
+    #[cfg(test)]
+    LetInLate,
 }
 
 const EVENTS: usize = Event::Moved as usize + 1;
@@ -87,8 +96,11 @@ pub(crate) mod seen {
         Event::SentToLeft,
         Event::TakenOver,
         Event::Anew,
+        Event::ReaderSlept,
+        Event::WriterSlept,
+        Event::LetInLate,
     ];
-    const COUNT: usize = Event::Anew as usize + 1;
+    const COUNT: usize = Event::LetInLate as usize + 1;
 
     std::thread_local! {
         static SEEN: Cell<[u64; COUNT]> = const { Cell::new([0; COUNT]) };

@@ -95,9 +95,20 @@ impl HeldLocks {
         let (last, mark) = self.mark(lock);
         // Relaxed: see the head of the file.
         last.store(mark, Ordering::Relaxed);
-        if self.find(lock).is_some() {
-            return;
+        if self.find(lock).is_none() {
+            self.push(lock);
         }
+    }
+
+    /// As [`add`](Self::add), for a lock that a thread may take several times: it is in the list as often as the thread has it.
+    pub fn add_again(&self, lock: usize) {
+        let (last, mark) = self.mark(lock);
+        // Relaxed: see the head of the file.
+        last.store(mark, Ordering::Relaxed);
+        self.push(lock);
+    }
+
+    fn push(&self, lock: usize) {
         let count = self.count.get();
         if count < CAPACITY {
             self.count.set(count + 1);

@@ -2,9 +2,10 @@
 
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
-use nearq_lock::raw::{OsqGuard, OsqLock, RawCondvar, RawMutex};
+use nearq_lock::raw::{OsqGuard, OsqLock, RawCondvar, RawMutex, RawRwLock};
 use nearq_lock::{
-    Condvar, Mode, Mutex, MutexGuard, OutOfBounds, Settings, SlottedMutex, Snapshot, Statistics,
+    Condvar, Mode, Mutex, MutexGuard, OutOfBounds, RwLock, RwLockReadGuard,
+    RwLockUpgradableReadGuard, RwLockWriteGuard, Settings, SlottedMutex, Snapshot, Statistics,
     Threshold, UnknownMode,
 };
 
@@ -55,10 +56,26 @@ is_not!(Mutex<Bound>: Send);
 is_not!(Mutex<Bound>: Sync);
 is_not!(OsqLock<Bound>: Send);
 is_not!(OsqLock<Bound>: Sync);
-is!(Condvar, RawMutex, RawCondvar: [Send, Sync, Unpin, UnwindSafe, RefUnwindSafe]);
+// Readers share the value, so it must be shareable itself.
+is!(RwLock<u32>, RwLock<str>: [Send, Sync, UnwindSafe, Unpin]);
+is_not!(RwLock<u32>: RefUnwindSafe);
+is!(RwLock<Sent>: [Send]);
+is_not!(RwLock<Sent>: Sync);
+is_not!(RwLock<Bound>: Send);
+is!(Condvar, RawMutex, RawCondvar, RawRwLock: [Send, Sync, Unpin, UnwindSafe, RefUnwindSafe]);
 // A guard stays in its thread.
 is_not!(MutexGuard<'static, u32>: Send);
 is_not!(OsqGuard<'static, u32>: Send);
 is!(MutexGuard<'static, u32>, OsqGuard<'static, u32>: [Sync, Unpin]);
 is_not!(MutexGuard<'static, Sent>: Sync);
 is_not!(OsqGuard<'static, Sent>: Sync);
+is_not!(RwLockReadGuard<'static, u32>: Send);
+is_not!(RwLockWriteGuard<'static, u32>: Send);
+is_not!(RwLockUpgradableReadGuard<'static, u32>: Send);
+is!(
+    RwLockReadGuard<'static, u32>, RwLockWriteGuard<'static, u32>, RwLockUpgradableReadGuard<'static, u32>:
+    [Sync, Unpin]
+);
+is_not!(RwLockReadGuard<'static, Sent>: Sync);
+is_not!(RwLockWriteGuard<'static, Sent>: Sync);
+is_not!(RwLockUpgradableReadGuard<'static, Sent>: Sync);

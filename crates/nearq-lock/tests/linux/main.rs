@@ -12,6 +12,7 @@ mod limits;
 mod misuse;
 #[cfg(not(any(miri, tsan)))]
 mod real_time;
+mod rwlock;
 #[path = "../../../nearq-topology/tests/skipped/mod.rs"]
 mod skipped;
 mod snapshot;

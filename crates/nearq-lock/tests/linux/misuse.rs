@@ -12,7 +12,7 @@ use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 use crate::alone;
 
 /// Runs `main` to its end on a thread of its own.
-fn elsewhere(main: impl FnOnce() + Send + 'static) {
+pub(crate) fn elsewhere(main: impl FnOnce() + Send + 'static) {
     let done = Arc::new(Mutex::new(false));
     let done_clone = Arc::clone(&done);
     let main = move || {
@@ -25,7 +25,7 @@ fn elsewhere(main: impl FnOnce() + Send + 'static) {
 
 /// The message with which `main` panics; it must panic.
 #[track_caller]
-fn complaint(misuse: impl FnOnce()) -> String {
+pub(crate) fn complaint(misuse: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(misuse)).expect_err("the misuse is reported");
     match payload.downcast::<String>() {
         Ok(text) => *text,

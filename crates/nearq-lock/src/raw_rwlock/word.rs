@@ -1,0 +1,56 @@
+//! The bits of a reader-writer lock's state; the head of `raw_rwlock.rs` says who changes them.
+
+/// Which thread besides readers has the lock: [`NONE`], [`UPGRADABLE`] or [`WRITER`].
+pub(super) const KIND: u32 = 3;
+/// No other thread.
+pub(super) const NONE: u32 = 0;
+/// A reader that may become a writer.
+pub(super) const UPGRADABLE: u32 = 1;
+/// A writer, which has the lock once `ACTIVE` is 0. Readers that come have to wait.
+pub(super) const WRITER: u32 = 2;
+/// Changes when a writer lets readers in.
+pub(super) const PHASE: u32 = 1 << 2;
+/// Only the head may make `KIND` other than `NONE`.
+pub(super) const RESERVED: u32 = 1 << 3;
+/// A reader sleeps on the state, or is about to.
+pub(super) const READERS_ASLEEP: u32 = 1 << 4;
+/// The head, or a thread that upgrades, sleeps in the lock's bucket, or is about to.
+pub(super) const WRITER_ASLEEP: u32 = 1 << 5;
+/// One reader that has the lock.
+pub(super) const ACTIVE_ONE: u32 = 1 << 6;
+/// One reader that waits for the next phase.
+pub(super) const WAITING_ONE: u32 = 1 << 19;
+/// How many readers there may be, active and waiting together. Others wait until there are fewer.
+pub(super) const MOST: u32 = (1 << 13) - 1;
+
+/// How many readers have the lock.
+#[inline]
+pub(super) fn active(word: u32) -> u32 {
+    (word / ACTIVE_ONE) & MOST
+}
+
+/// How many readers wait for the next phase.
+#[inline]
+pub(super) fn waiting(word: u32) -> u32 {
+    word / WAITING_ONE
+}
+
+/// Whether one more reader may be counted.
+#[inline]
+pub(super) fn has_space(word: u32) -> bool {
+    active(word) + waiting(word) < MOST
+}
+
+/// Whether a writer has the lock or waits for the readers to leave.
+#[inline]
+pub(super) fn has_writer(word: u32) -> bool {
+    word & WRITER != 0
+}
+
+/// The state after the writer of `word` has left: it becomes of kind `kind`, and the readers that wait have the lock.
+#[inline]
+pub(super) fn next_phase(word: u32, kind: u32) -> u32 {
+    let readers = active(word) + waiting(word);
+    let kept = (word & (WRITER_ASLEEP | RESERVED | PHASE)) ^ PHASE;
+    kept + kind + readers * ACTIVE_ONE
+}
