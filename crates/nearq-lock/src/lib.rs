@@ -48,7 +48,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `lock_api_0_4` | [`raw::RawMutex`] implements the traits of the crate `lock_api`, version 0.4 |
+//! | `lock_api_0_4` | [`raw::RawMutex`] and [`raw::RawRwLock`] implement the traits of the crate `lock_api`, version 0.4 |
 //! | `lock_api_0_5` | the same for version 0.5, which needs Rust 1.95; this crate needs 1.85 |
 //!
 //! # The platform
