@@ -27,6 +27,7 @@
 //!
 //! Writers of an [`RwLock`] queue up in a mutex, so their order and their batches by cache are those of a mutex. Neither readers nor
 //! writers starve: readers that come while a writer waits or writes are let in together when that writer leaves, and before the next one.
+//! While readers of several last-level caches meet, they count themselves by cache, and write to no line of another cache.
 //!
 //! # Settings and observation
 //!
@@ -74,6 +75,7 @@ pub mod raw;
 mod raw_condvar;
 mod raw_mutex;
 mod raw_rwlock;
+mod readers;
 mod ring;
 mod rwlock;
 mod settings;

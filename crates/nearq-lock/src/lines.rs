@@ -1,4 +1,4 @@
-//! The cache lines at which the threads of a domain queue up; they are in memory of the domain's node.
+//! The cache lines at which the threads of a domain queue up, or count themselves as readers; they are in memory of the domain's node.
 //!
 //! Slots are made many at a time (`process_state.rs`), and their lines with them, on one *sheet*: an area for each domain, in which the
 //! lines of all the slots of the sheet lie side by side. If domains are on several nodes, areas are whole pages, and each is requested from
@@ -40,7 +40,12 @@ pub(crate) struct Line<P: LockPlatform> {
 const _: () =
     assert!(size_of::<Line<nearq_platform::Linux>>() == 64, "a domain's queue is a cache line");
 
-impl<P: LockPlatform> Line<P> {
+/// What a domain has of each slot, or of each row: at least a cache line.
+pub(crate) trait DomainLine {
+    fn new() -> Self;
+}
+
+impl<P: LockPlatform> DomainLine for Line<P> {
     fn new() -> Self {
         let zero = || P::AtomicU32::new(0);
         Line {
@@ -54,7 +59,9 @@ impl<P: LockPlatform> Line<P> {
             began: P::AtomicU64::new(0),
         }
     }
+}
 
+impl<P: LockPlatform> Line<P> {
     /// For a new binding: what is known about the mutex is forgotten.
     pub(crate) fn forget(&self) {
         // Relaxed for all: used only by the thread that has the turn; `brisk` is a hint for others.
@@ -66,8 +73,8 @@ impl<P: LockPlatform> Line<P> {
 }
 
 /// The lines of slots that are made together. Freed with the last row.
-struct Sheet<P: LockPlatform> {
-    start: NonNull<Line<P>>,
+struct Sheet<L> {
+    start: NonNull<L>,
     layout: Layout,
     /// Bytes from one area to the next.
     stride: usize,
@@ -76,16 +83,16 @@ struct Sheet<P: LockPlatform> {
 }
 
 // SAFETY: it is memory of its own, and only shared references to it are given out.
-unsafe impl<P: LockPlatform> Send for Sheet<P> {}
-// SAFETY: lines are atomics.
-unsafe impl<P: LockPlatform> Sync for Sheet<P> {}
+unsafe impl<L: Send> Send for Sheet<L> {}
+// SAFETY: lines may be shared.
+unsafe impl<L: Sync> Sync for Sheet<L> {}
 
-impl<P: LockPlatform> Sheet<P> {
+impl<L: DomainLine> Sheet<L> {
     /// Lines for this many slots, at least one; for each domain, on the node that `nodes` has for it. None if there is no memory.
-    fn new(slots: usize, nodes: &[Option<usize>]) -> Option<Self> {
+    fn new<P: LockPlatform>(slots: usize, nodes: &[Option<usize>]) -> Option<Self> {
         let one_node = nodes.iter().all(|node| *node == nodes[0]);
-        let unit = if one_node { align_of::<Line<P>>() } else { P::page_size() };
-        let stride = (slots * size_of::<Line<P>>()).next_multiple_of(unit);
+        let unit = if one_node { align_of::<L>() } else { P::page_size() };
+        let stride = (slots * size_of::<L>()).next_multiple_of(unit);
         let layout = Layout::from_size_align(stride * nodes.len(), unit).ok()?;
         // SAFETY: there is a slot and a domain, so it is not of size zero.
         let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
@@ -101,21 +108,23 @@ impl<P: LockPlatform> Sheet<P> {
             }
             for slot in 0..slots {
                 // SAFETY: validity: a line's place within the allocation, aligned. Aliasing and thread: no other thread knows of the sheet.
-                unsafe { sheet.place(slot, domain).write(Line::new()) };
+                unsafe { sheet.place(slot, domain).write(L::new()) };
             }
         }
         Some(sheet)
     }
+}
 
+impl<L> Sheet<L> {
     /// The place of a slot's line of a domain.
-    fn place(&self, slot: usize, domain: usize) -> NonNull<Line<P>> {
+    fn place(&self, slot: usize, domain: usize) -> NonNull<L> {
         debug_assert!(slot < self.slots && domain < self.domains);
         // SAFETY: within the allocation: `stride` has space for the lines of all slots, and there are as many areas as domains.
         unsafe { self.start.byte_add(domain * self.stride).add(slot) }
     }
 }
 
-impl<P: LockPlatform> Drop for Sheet<P> {
+impl<L> Drop for Sheet<L> {
     fn drop(&mut self) {
         for domain in 0..self.domains {
             for slot in 0..self.slots {
@@ -129,31 +138,31 @@ impl<P: LockPlatform> Drop for Sheet<P> {
 }
 
 /// A share of a sheet. It works like the standard library's `Arc`, which cannot be used because there may be no memory.
-struct Share<P: LockPlatform>(NonNull<Shared<P>>);
+struct Share<P: LockPlatform, L>(NonNull<Shared<P, L>>);
 
-struct Shared<P: LockPlatform> {
+struct Shared<P: LockPlatform, L> {
     count: P::AtomicU32,
-    sheet: Sheet<P>,
+    sheet: Sheet<L>,
 }
 
-impl<P: LockPlatform> Share<P> {
+impl<P: LockPlatform, L> Share<P, L> {
     /// The first share of a sheet; none if there is no memory.
-    fn of(sheet: Sheet<P>) -> Option<Self> {
+    fn of(sheet: Sheet<L>) -> Option<Self> {
         let shared = fallible::boxed(Shared { count: P::AtomicU32::new(1), sheet })?;
         Some(Share(NonNull::from(Box::leak(shared))))
     }
 
-    fn shared(&self) -> &Shared<P> {
+    fn shared(&self) -> &Shared<P, L> {
         // SAFETY: validity: leaked by `of`, and there until the last share is dropped. Aliasing and thread: only shared.
         unsafe { self.0.as_ref() }
     }
 
-    fn sheet(&self) -> &Sheet<P> {
+    fn sheet(&self) -> &Sheet<L> {
         &self.shared().sheet
     }
 }
 
-impl<P: LockPlatform> Clone for Share<P> {
+impl<P: LockPlatform, L> Clone for Share<P, L> {
     fn clone(&self) -> Self {
         // Relaxed: the caller's share keeps it.
         self.shared().count.fetch_add(1, Ordering::Relaxed);
@@ -161,7 +170,7 @@ impl<P: LockPlatform> Clone for Share<P> {
     }
 }
 
-impl<P: LockPlatform> Drop for Share<P> {
+impl<P: LockPlatform, L> Drop for Share<P, L> {
     fn drop(&mut self) {
         // Release and acquire: what is done through the other shares is over.
         if self.shared().count.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -172,28 +181,28 @@ impl<P: LockPlatform> Drop for Share<P> {
 }
 
 /// A slot's lines, by domain.
-pub(crate) struct Row<P: LockPlatform> {
+pub(crate) struct Row<P: LockPlatform, L = Line<P>> {
     /// The line of the first domain.
-    first: NonNull<Line<P>>,
+    first: NonNull<L>,
     /// The stride of the sheet, so that one access finds all that is needed.
     stride: usize,
     domains: usize,
-    _sheet: Share<P>,
+    _sheet: Share<P, L>,
 }
 
 // SAFETY: the lines belong to the sheet, which the row's share keeps alive, whichever thread has the row.
-unsafe impl<P: LockPlatform> Send for Row<P> {}
-// SAFETY: a shared row gives out `&Line`, and lines are atomics.
-unsafe impl<P: LockPlatform> Sync for Row<P> {}
+unsafe impl<P: LockPlatform, L: Send + Sync> Send for Row<P, L> {}
+// SAFETY: a shared row gives out `&L`, and lines may be shared.
+unsafe impl<P: LockPlatform, L: Sync> Sync for Row<P, L> {}
 
-impl<P: LockPlatform> Row<P> {
+impl<P: LockPlatform, L: DomainLine> Row<P, L> {
     /// The rows of a new sheet for this many slots, at least one; `nodes` has the system's number of the node of each domain. None if there
     /// is no memory.
     pub(crate) fn sheet(
         slots: usize,
         nodes: &[Option<usize>],
-    ) -> Option<impl ExactSizeIterator<Item = Self> + use<P>> {
-        let sheet = Share::of(Sheet::new(slots, nodes)?)?;
+    ) -> Option<impl ExactSizeIterator<Item = Self> + use<P, L>> {
+        let sheet = Share::of(Sheet::new::<P>(slots, nodes)?)?;
         Some((0..slots).map(move |slot| Row {
             first: sheet.sheet().place(slot, 0),
             stride: sheet.sheet().stride,
@@ -201,18 +210,26 @@ impl<P: LockPlatform> Row<P> {
             _sheet: sheet.clone(),
         }))
     }
+}
+
+impl<P: LockPlatform, L> Row<P, L> {
+    /// The number of domains.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.domains
+    }
 
     /// The lines, by domain.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Line<P>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &L> {
         (0..self.domains).map(|domain| &self[domain])
     }
 }
 
-impl<P: LockPlatform> Index<usize> for Row<P> {
-    type Output = Line<P>;
+impl<P: LockPlatform, L> Index<usize> for Row<P, L> {
+    type Output = L;
 
     #[inline]
-    fn index(&self, domain: usize) -> &Line<P> {
+    fn index(&self, domain: usize) -> &L {
         assert!(domain < self.domains, "there is no such domain");
         // SAFETY: validity: the slot's line of that domain (`Sheet::place`), written when the sheet was made; the sheet lives as long as
         // the row. Aliasing and thread: lines are only shared.

@@ -35,6 +35,7 @@ use nearq_platform::{Atomic, AtomicInt, CacheMap, ForkHooks, Linux, LockPlatform
 use crate::fallible;
 use crate::lines::Row;
 use crate::numbered::Numbered;
+use crate::readers::ReaderRows;
 use crate::settings::{Mode, Settings};
 use crate::slot::Slot;
 use crate::statistics::Counts;
@@ -74,11 +75,16 @@ pub(crate) struct Domain<P: LockPlatform> {
     memory: Option<usize>,
 }
 
-/// A counter on a line of its own.
+/// What reader-writer locks need now and then, and have no space for, by their address.
 #[repr(align(64))]
-struct Bucket<P: LockPlatform>(P::AtomicU32);
+pub(crate) struct Bucket<P: LockPlatform> {
+    /// Where a head sleeps; `raw_rwlock.rs` says how.
+    pub(crate) count: P::AtomicU32,
+    /// Until when a lock gets no row.
+    pub(crate) no_row_until: P::AtomicU64,
+}
 
-/// How many buckets there are. Two locks that share one wake each other's head.
+/// How many buckets there are. Two locks that share one wake each other's head, and get no row if the other one does not.
 const BUCKETS: usize = if cfg!(test) { 2 } else { 64 };
 
 /// What the locks of a process share.
@@ -103,7 +109,8 @@ pub(crate) struct ProcessState<P: LockPlatform> {
     pub(crate) counts: Box<[Counts<P>]>,
     /// The settings, packed.
     pub(crate) settings: P::AtomicU64,
-    /// Where heads of reader-writer locks sleep; `raw_rwlock.rs` says how.
+    /// The rows of reader-writer locks.
+    pub(crate) readers: ReaderRows<P>,
     buckets: Box<[Bucket<P>]>,
     /// Which warnings were printed: a bit for each of the settings (`Settings::within_bounds`), and [`EXHAUSTED`].
     pub(crate) complained: P::AtomicU32,
@@ -261,7 +268,10 @@ impl<P: LockPlatform> ProcessState<P> {
             stocking: P::AtomicU32::new(0),
             urgent: P::AtomicU32::new(0),
             settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),
-            buckets: (0..BUCKETS).map(|_| Bucket(P::AtomicU32::new(0))).collect(),
+            readers: ReaderRows::new(),
+            buckets: (0..BUCKETS)
+                .map(|_| Bucket { count: P::AtomicU32::new(0), no_row_until: P::AtomicU64::new(0) })
+                .collect(),
             complained: P::AtomicU32::new(0),
         };
         Box::into_raw(Box::new(process)).cast_const().cast()
@@ -387,11 +397,33 @@ impl<P: LockPlatform> ProcessState<P> {
         self.slots.free(number);
     }
 
-    /// The bucket of the reader-writer lock whose state has that address.
-    pub(crate) fn bucket(&self, address: usize) -> &P::AtomicU32 {
+    /// The number of the bucket of the reader-writer lock whose state has that address.
+    pub(crate) fn bucket_of(address: usize) -> u32 {
         // Knuth's multiplicative hashing: adjacent addresses are spread over the buckets.
         let spread = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.buckets[(spread >> 32) as usize % BUCKETS].0
+        (spread >> 32) as u32 % BUCKETS as u32
+    }
+
+    /// The bucket of that number.
+    pub(crate) fn bucket(&self, number: u32) -> &Bucket<P> {
+        &self.buckets[number as usize]
+    }
+
+    /// Wakes the threads that sleep in a bucket. The caller has changed what they wait for.
+    pub(crate) fn wake_bucket(&self, number: u32) {
+        let count = &self.bucket(number).count;
+        // Release: pairs with the acquire of a thread that is about to sleep, which has to find what the caller has changed.
+        count.fetch_add(1, Ordering::Release);
+        // Other locks may share the bucket.
+        P::wake(count, usize::MAX);
+    }
+
+    /// A free row for the readers of a lock.
+    #[cold]
+    pub(crate) fn lend_row(&self, now: u64) -> Option<u32> {
+        let mut nodes = [None; MOST_DOMAINS];
+        nodes.iter_mut().zip(&self.domains).for_each(|(node, domain)| *node = domain.memory);
+        self.readers.take(&nodes[..self.domains.len()], now)
     }
 
     /// The domain that the caller runs in.

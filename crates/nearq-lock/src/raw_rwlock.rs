@@ -7,13 +7,14 @@
 //!
 //! | bits | name | meaning | changed by |
 //! |---|---|---|---|
-//! | 0-1 | `KIND` | `NONE`; `UPGRADABLE`: a reader that may become a writer; `WRITER`: a writer, which has the lock once `ACTIVE` is 0 | from `NONE`: the head, and any other thread if it is not `RESERVED`, but to `WRITER` only if no reader is left. Else: the thread that made it what it is |
+//! | 0-1 | `KIND` | `NONE`; `UPGRADABLE`: a reader that may become a writer; `WRITER`: a writer, which has the lock once no reader is left; `ENDING`: one that takes the row away | from `NONE`: the head, and any other thread if it is not `RESERVED`, but to a writer only if no reader is left. Else: the thread that made it what it is |
 //! | 2 | `PHASE` | changes when a writer lets readers in | the writer that has the lock, when it leaves |
 //! | 3 | `RESERVED` | only the head changes `KIND` from `NONE` | the head: to 1 when it has waited too long; to 0 when it changes `KIND`, or gives up |
 //! | 4 | `READERS_ASLEEP` | a reader sleeps on `state`, or is about to | a waiting reader to 1; the writer to 0 when it leaves, and then it wakes |
 //! | 5 | `WRITER_ASLEEP` | the head, or a thread that upgrades, sleeps in the lock's bucket, or is about to | that thread to 1; the thread that makes `KIND` `NONE` to 0, and then it wakes; the head, when the lock is its own |
-//! | 6-18 | `ACTIVE` | how many readers have the lock | a reader that enters or leaves; the writer when it leaves |
-//! | 19-31 | `WAITING` | how many readers wait for the next phase | a reader that comes while `KIND` is `WRITER`, gives up, or enters because the writer has given up; the writer to 0 when it leaves |
+//! | 6-11 | `ROW` | the number of the row in which readers count themselves, or 0 | a reader that enters while there is no writer, from 0; the `ENDING` writer to 0 when it leaves |
+//! | 12-21 | `ACTIVE` | how many readers have the lock | a reader that enters or leaves; the writer when it leaves |
+//! | 22-31 | `WAITING` | how many readers wait for the next phase | a reader that comes while `KIND` is a writer's, gives up, or enters because the writer has given up; the writer to 0 when it leaves |
 //!
 //! - *read*: if `KIND` is not `WRITER`, `ACTIVE` + 1: the reader has the lock. Otherwise `WAITING` + 1, and the reader has the lock when
 //!   `PHASE` has changed.
@@ -43,6 +44,8 @@
 //!    set, then sleeps while the counter is as it was. The thread that ends that state does so by a step on `state`, and finds the bit;
 //!    after that it increments the counter, and wakes.
 //!
+//! `by_cache.rs` describes how readers count themselves by cache, in a row of counts that is lent to the lock, while they meet at `state`.
+//!
 //! A thread that is not the head may overtake it: a thread that runs is faster than one that must be woken. When the head has waited for
 //! longer than the patience, it sets `RESERVED`, and no thread overtakes it any more.
 //!
@@ -50,6 +53,7 @@
 //! are read-modify-writes, so a release stays visible through the steps of other threads. A writer's last acquire is the load that finds
 //! `ACTIVE` 0, a waiting reader's is the load that finds the changed `PHASE`.
 
+mod by_cache;
 mod misuse;
 mod waiting;
 mod word;
@@ -64,7 +68,7 @@ use self::misuse::{AGAINST_READ, AGAINST_UPGRADABLE, AGAINST_UPGRADE, AGAINST_WR
 use self::waiting::Waiting;
 use self::word::{
     ACTIVE_ONE, KIND, NONE, PHASE, READERS_ASLEEP, RESERVED, UPGRADABLE, WRITER, WRITER_ASLEEP,
-    active, has_space, has_writer, next_phase,
+    active, has_space, has_writer, next_phase, row,
 };
 use crate::process_state::ProcessState;
 use crate::raw::RawMutex;
@@ -159,6 +163,7 @@ impl<P: LockPlatform> RawRwLock<P> {
         // Relaxed: a guess, which the step below compares.
         let word = self.state.load(Ordering::Relaxed);
         !has_writer(word)
+            && row(word) == 0
             && has_space(word)
             // Acquire: pairs with the release of the writer that left last.
             && self
@@ -200,11 +205,18 @@ impl<P: LockPlatform> RawRwLock<P> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn unlock_read(&self) {
         misuse::gives_back::<P>(&self.state, Held::Read);
+        // Relaxed: since this thread entered, the state has its phase, and the row if the row counts this thread.
+        let word = self.state.load(Ordering::Relaxed);
+        if row(word) != 0 {
+            by_cache::leave::<P>(word);
+            return;
+        }
         let state = &raw const self.state;
         // Release: pairs with the acquire of the writer that finds no reader. `*self` may be gone once this is done.
         let before = self.state.fetch_sub(ACTIVE_ONE, Ordering::Release);
         debug_assert!(active(before) > 0, "a reader leaves that is not counted");
-        if active(before) == 1 && before & (WRITER | WRITER_ASLEEP) == WRITER | WRITER_ASLEEP {
+        let is_last = active(before) == 1 || row(before) != 0;
+        if is_last && before & (WRITER | WRITER_ASLEEP) == WRITER | WRITER_ASLEEP {
             wake_writer::<P>(state);
         }
     }
@@ -286,7 +298,7 @@ impl<P: LockPlatform> RawRwLock<P> {
     pub unsafe fn unlock_write(&self) {
         misuse::gives_back::<P>(&self.state, Held::Write);
         // SAFETY: as the caller promises.
-        unsafe { Self::leave(&raw const self.state, |word| next_phase(word, NONE)) };
+        unsafe { Self::leave_as_writer(&raw const self.state, NONE) };
     }
 
     /// Leaves the lock as a writer and stays as a reader, in one step: no other writer comes in between.
@@ -301,7 +313,7 @@ impl<P: LockPlatform> RawRwLock<P> {
         misuse::gives_back::<P>(&self.state, Held::Write);
         // There is space for one more: no reader is active, and those that wait left one place free (`Waiting::read`).
         // SAFETY: as the caller promises.
-        unsafe { Self::leave(&raw const self.state, |word| next_phase(word, NONE) + ACTIVE_ONE) };
+        unsafe { Self::leave_as_writer(&raw const self.state, ACTIVE_ONE) };
         misuse::took::<P>(&self.state, Held::Read);
     }
 
@@ -316,7 +328,7 @@ impl<P: LockPlatform> RawRwLock<P> {
     pub unsafe fn downgrade_to_upgradable(&self) {
         misuse::gives_back::<P>(&self.state, Held::Write);
         // SAFETY: as the caller promises.
-        unsafe { Self::leave(&raw const self.state, |word| next_phase(word, UPGRADABLE)) };
+        unsafe { Self::leave_as_writer(&raw const self.state, UPGRADABLE) };
         misuse::took::<P>(&self.state, Held::Upgradable);
     }
 
@@ -381,8 +393,7 @@ impl<P: LockPlatform> RawRwLock<P> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn upgrade(&self) {
         misuse::expect_held::<P>(&self.state, Held::Upgradable);
-        // SAFETY: as the caller promises.
-        if !unsafe { self.try_upgrade_now() } {
+        if !self.waiting().try_upgrade() {
             misuse::waits::<P>(&self.state, AGAINST_UPGRADE);
             let upgraded = self.waiting().upgrade(None);
             debug_assert!(upgraded, "without a deadline it waits until it has the lock");
@@ -401,8 +412,7 @@ impl<P: LockPlatform> RawRwLock<P> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn try_upgrade(&self) -> bool {
         misuse::expect_held::<P>(&self.state, Held::Upgradable);
-        // SAFETY: as the caller promises.
-        self.is_upgraded(unsafe { self.try_upgrade_now() })
+        self.is_upgraded(self.waiting().try_upgrade())
     }
 
     /// Makes an upgradable reader a writer, if the other readers leave within `time`; sleeps until then. True if the caller is a writer
@@ -427,8 +437,8 @@ impl<P: LockPlatform> RawRwLock<P> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn try_upgrade_until_in(&self, deadline: Instant) -> bool {
         misuse::expect_held::<P>(&self.state, Held::Upgradable);
-        // SAFETY: as the caller promises.
-        let upgraded = unsafe { self.try_upgrade_now() } || self.waiting().upgrade(Some(deadline));
+        let waiting = self.waiting();
+        let upgraded = waiting.try_upgrade() || waiting.upgrade(Some(deadline));
         self.is_upgraded(upgraded)
     }
 
@@ -438,26 +448,6 @@ impl<P: LockPlatform> RawRwLock<P> {
             misuse::becomes::<P>(&self.state, Held::Upgradable, Held::Write);
         }
         upgraded
-    }
-
-    /// # Safety
-    /// The caller has the lock as an upgradable reader.
-    unsafe fn try_upgrade_now(&self) -> bool {
-        // Relaxed: a guess, which the steps below compare.
-        let mut word = self.state.load(Ordering::Relaxed);
-        while active(word) == 0 {
-            // Acquire: pairs with the release of the readers that left.
-            match self.state.compare_exchange_weak(
-                word,
-                word & !KIND | WRITER,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return true,
-                Err(found) => word = found,
-            }
-        }
-        false
     }
 
     /// Makes an upgradable reader a reader, in one step: no writer comes in between.
@@ -477,6 +467,25 @@ impl<P: LockPlatform> RawRwLock<P> {
     }
 
     // ---- both -------------------------------------------------------------------------------------------
+    /// Leaves a lock that the caller has as a writer: adds `stays` to the state, which says what the caller has from now on.
+    ///
+    /// # Safety
+    /// `state` is the state of a lock that the caller has as a writer.
+    #[inline]
+    unsafe fn leave_as_writer(state: *const P::AtomicU32, stays: u32) {
+        // SAFETY: the caller has the lock. Relaxed: the row is the lock's while it does.
+        let word = unsafe { &*state }.load(Ordering::Relaxed);
+        let leave = |word| next_phase(word, NONE) + stays;
+        if row(word) == 0 {
+            // SAFETY: as the caller promises.
+            unsafe { Self::leave(state, leave) };
+        } else {
+            by_cache::before_writer_leaves::<P>(word);
+            // SAFETY: as the caller promises.
+            unsafe { Self::leave(state, leave) };
+            by_cache::after_writer_has_left::<P>(word, state.addr());
+        }
+    }
 
     /// Changes `KIND` of a lock that the caller has as a writer or as an upgradable reader, and wakes the threads that this concerns.
     ///
@@ -510,7 +519,7 @@ impl<P: LockPlatform> RawRwLock<P> {
         }
     }
 
-    /// Wakes those that were asleep, by the bits that were removed.
+    /// Wakes those whose bits were removed.
     #[cold]
     fn wake(state: *const P::AtomicU32, removed: u32) {
         if removed & WRITER_ASLEEP != 0 {
@@ -519,6 +528,18 @@ impl<P: LockPlatform> RawRwLock<P> {
         if removed & READERS_ASLEEP != 0 {
             P::wake(state, usize::MAX);
         }
+    }
+
+    /// Lends a row to a lock that no thread uses; the next writer takes it away, or leaves it to the lock.
+    #[cfg(test)]
+    pub(crate) fn lend_row_for_test(&self, next_takes_it_away: bool) {
+        let word = self.state.load(Ordering::Acquire);
+        assert!(self.waiting().lend_row(word));
+        let word = self.state.load(Ordering::Relaxed);
+        if next_takes_it_away {
+            ProcessState::<P>::get().readers.is_idle(row(word));
+        }
+        by_cache::leave::<P>(word);
     }
 
     #[inline]
@@ -531,7 +552,7 @@ impl<P: LockPlatform> RawRwLock<P> {
     pub fn is_locked(&self) -> bool {
         // Relaxed: a hint; conclude nothing from it.
         let word = self.state.load(Ordering::Relaxed);
-        word & (KIND | RESERVED) != 0 || active(word) > 0
+        word & (KIND | RESERVED) != 0 || by_cache::readers::<P>(word) > 0
     }
 
     /// Whether a writer has the lock, or waits for the readers to leave. That may have changed by the time the caller uses the answer, and
@@ -545,18 +566,17 @@ impl<P: LockPlatform> RawRwLock<P> {
 /// Wakes the head, or the thread that upgrades, of the lock whose state has that address; the lock may be gone.
 #[cold]
 fn wake_writer<P: LockPlatform>(state: *const P::AtomicU32) {
-    let bucket = ProcessState::<P>::get().bucket(state.addr());
-    // Release: pairs with the acquire of the thread that is about to sleep, which has to find the state that we have left.
-    bucket.fetch_add(1, Ordering::Release);
-    // Other locks may share the bucket.
-    P::wake(bucket, usize::MAX);
+    let process = ProcessState::<P>::get();
+    process.wake_bucket(ProcessState::<P>::bucket_of(state.addr()));
 }
 
 impl<P: LockPlatform> Drop for RawRwLock<P> {
     #[inline]
     fn drop(&mut self) {
         // Relaxed: no other thread uses it.
-        if self.state.load(Ordering::Relaxed) & !PHASE != 0 {
+        let word = self.state.load(Ordering::Relaxed);
+        if word & !PHASE != 0 {
+            by_cache::lock_ends::<P>(word);
             // A guard was leaked; the address may soon be another lock's.
             misuse::lost::<P>(&self.state);
         }

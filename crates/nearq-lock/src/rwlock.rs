@@ -218,6 +218,11 @@ impl<T: ?Sized, P: LockPlatform> RwLock<T, P> {
             .then(|| RwLockUpgradableReadGuard::new(self))
     }
 
+    #[cfg(all(test, not(any(miri, tsan))))]
+    pub(crate) fn raw(&self) -> &RawRwLock<P> {
+        &self.raw
+    }
+
     /// The value. Nothing is locked: `&mut self` proves that no other thread can have the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()

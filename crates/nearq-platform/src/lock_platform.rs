@@ -63,6 +63,15 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// Sleeps for at least `duration`.
     fn sleep(duration: Duration);
 
+    // ---- memory ordering --------------------------------------------------------------------------------
+
+    /// A `SeqCst` fence under a model checker that treats `SeqCst` accesses as little more than `AcqRel`; nothing elsewhere.
+    ///
+    /// Belongs between the write of one atomic and the read of another (Dekker's pattern) if all four accesses are `SeqCst`, which is
+    /// enough by itself in the language's memory model.
+    #[inline(always)]
+    fn model_fence() {}
+
     // ---- time and place ---------------------------------------------------------------------------------
 
     /// Now, on the monotonic clock.

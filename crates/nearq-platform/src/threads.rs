@@ -32,13 +32,6 @@ pub trait Threads: LockPlatform {
     /// A memory fence.
     fn fence(order: Ordering);
 
-    /// A `SeqCst` fence under a model checker that treats `SeqCst` accesses as little more than `AcqRel`; nothing elsewhere.
-    ///
-    /// Belongs between the write of one atomic and the read of another (Dekker's pattern) if all four accesses are `SeqCst`, which is
-    /// enough by itself in the language's memory model.
-    #[inline(always)]
-    fn model_fence() {}
-
     /// The cheap side of an asymmetric pair of fences; [`heavy_fence`](Self::heavy_fence) is the other.
     ///
     /// In Dekker's pattern, one thread writes *x*, calls `light_fence` and reads *y*; another writes *y*, calls `heavy_fence` and reads

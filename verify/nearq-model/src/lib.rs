@@ -12,7 +12,7 @@
 //!   a wait goes unnoticed; on the paths that do not wait it is found.
 //! - **`wake` does not touch the word.** It is an address, as on Linux; freed memory is fine.
 //! - loom treats `SeqCst` accesses as little more than `AcqRel` (a load misses no newer `SeqCst` write); put
-//!   [`Threads::model_fence`](nearq_platform::Threads::model_fence) into Dekker patterns. Its limits: five threads with the first one,
+//!   [`LockPlatform::model_fence`](nearq_platform::LockPlatform::model_fence) into Dekker patterns. Its limits: five threads with the first one,
 //!   about 1000 steps a thread, no load buffering. Use two or three threads and a preemption bound of two or three.
 //! - Affinity, nice, scheduling and memory calls do nothing and succeed; the CPU is what
 //!   [`Loom::set_current_cpu`] says.

@@ -145,6 +145,11 @@ impl LockPlatform for Loom {
         loom::thread::yield_now();
     }
 
+    #[track_caller]
+    fn model_fence() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+
     fn now() -> Instant {
         Instant::from_nanos(0)
     }
@@ -227,11 +232,6 @@ impl Threads for Loom {
     #[track_caller]
     fn fence(order: Ordering) {
         loom::sync::atomic::fence(order);
-    }
-
-    #[track_caller]
-    fn model_fence() {
-        loom::sync::atomic::fence(Ordering::SeqCst);
     }
 
     fn spawn(

@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, HeldLocks, LockPlatform, Ordering};
 
-use super::word::{KIND, UPGRADABLE, active, has_writer};
+use super::word::{KIND, UPGRADABLE, active, has_writer, row};
 
 /// As what a thread has a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ fn seems_held<P: LockPlatform>(state: &P::AtomicU32, held: Held) -> bool {
     // Relaxed: what the thread has itself, it sees.
     let word = state.load(Ordering::Relaxed);
     match held {
-        Held::Read => active(word) > 0,
+        Held::Read => active(word) > 0 || row(word) != 0,
         Held::Write => has_writer(word),
         Held::Upgradable => word & KIND == UPGRADABLE,
     }

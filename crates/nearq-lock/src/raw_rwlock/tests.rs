@@ -1,6 +1,8 @@
 //! The reader-writer lock under the model checker, and its limits.
 
 #[cfg(not(any(miri, tsan)))]
+mod by_cache;
+#[cfg(not(any(miri, tsan)))]
 mod model;
 
 use core::time::Duration;

@@ -5,9 +5,10 @@ use core::time::Duration;
 use nearq_platform::{Atomic, AtomicInt, Instant, LockPlatform, Ordering, Wait};
 
 use super::RawRwLock;
+use super::by_cache::{self, Counted, Place};
 use super::word::{
-    ACTIVE_ONE, KIND, NONE, PHASE, READERS_ASLEEP, RESERVED, UPGRADABLE, WAITING_ONE, WRITER,
-    WRITER_ASLEEP, active, has_space, has_writer,
+    ACTIVE_ONE, ENDING, KIND, NONE, READERS_ASLEEP, RESERVED, UPGRADABLE, WAITING_ONE,
+    WRITER_ASLEEP, has_space, has_writer, row, second,
 };
 use crate::process_state::ProcessState;
 use crate::raw::RawMutex;
@@ -19,6 +20,10 @@ use crate::statistics::{Event, seen::note};
 const SPINNING: Duration = Duration::from_micros(20);
 /// For how many microseconds it spins at a time, before it reads the clock.
 const MICROS_AT_A_TIME: u32 = 5;
+/// After how many lost races for the state a reader lends a row to the lock.
+const LOSSES: u32 = 2;
+/// How many times the head tolerates a change of the state that is not for it, while it spins.
+const OVERTAKEN: u32 = 4;
 /// For how many reads a thread that lost a race for the state lets others go first, at most.
 const MOST_READS_AFTER_LOSS: u32 = 64;
 /// How long a reader for which there is no space sleeps before it tries again.
@@ -26,7 +31,7 @@ const NO_SPACE: Duration = Duration::from_micros(50);
 
 /// A lock, and a thread that wants it.
 pub(super) struct Waiting<'a, P: LockPlatform> {
-    state: &'a P::AtomicU32,
+    pub(super) state: &'a P::AtomicU32,
     writers: &'a RawMutex<P>,
 }
 
@@ -37,6 +42,8 @@ struct Patience {
     since: Option<Instant>,
     /// Since when it spins; none if it has just begun to.
     spins_since: Option<Instant>,
+    /// How many times the state has changed while it was spinning.
+    rounds: u32,
 }
 
 impl Patience {
@@ -49,6 +56,7 @@ impl Patience {
     /// The thread has slept, and may spin again.
     fn has_slept(&mut self) {
         self.spins_since = None;
+        self.rounds = 0;
     }
 
     /// Whether the thread has waited for that long since it looked first.
@@ -56,6 +64,16 @@ impl Patience {
         let now = P::now();
         now - *self.since.get_or_insert(now) >= patience
     }
+}
+
+/// How a reader's wait for the next phase ended.
+enum Waited {
+    /// It has the lock.
+    In,
+    /// The writer has given up, or the lock's row is about to be taken away: it is not counted any more, and starts over.
+    Anew,
+    /// The deadline came, and it is not counted any more.
+    GaveUp,
 }
 
 impl<'a, P: LockPlatform> Waiting<'a, P> {
@@ -75,6 +93,14 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         self.state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// A step that keeps new readers out.
+    fn step_to_writer(&self, from: u32, to: u32) -> bool {
+        // SeqCst: Dekker's pattern with readers that count themselves in the row, and then read the state. Acquire, included: as in `step`.
+        let step = self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
+        P::model_fence();
+        step.is_ok()
+    }
+
     /// Makes a remark in the state by which nothing is published.
     fn remark(&self, from: u32, to: u32) -> bool {
         self.state.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -83,40 +109,71 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     // ---- readers ----------------------------------------------------------------------------------------
 
     /// Enters as a reader if there is no writer, and space.
-    #[cold]
+    #[inline(never)]
     pub(super) fn try_read(&self) -> bool {
         let mut losses = 0;
         loop {
             let word = self.load();
-            if has_writer(word) || !has_space(word) {
+            if has_writer(word) {
                 return false;
             }
-            if self.step(word, word + ACTIVE_ONE) {
+            if row(word) != 0 {
+                match self.count_by_cache(ProcessState::<P>::get(), word) {
+                    (Counted::In, _) => return true,
+                    (Counted::Waits, place) => place.leave(ProcessState::<P>::get()),
+                    (Counted::No, _) => {}
+                }
+            } else if !has_space(word) {
+                return false;
+            } else if self.enter(word, &mut losses) {
                 return true;
             }
-            Self::lost(&mut losses);
         }
     }
 
+    /// One attempt to enter as a reader of a lock that had neither a row nor a writer.
+    fn enter(&self, word: u32, losses: &mut u32) -> bool {
+        if *losses >= LOSSES && self.lend_row(word) || self.step(word, word + ACTIVE_ONE) {
+            return true;
+        }
+        Self::lost(losses);
+        false
+    }
+
     /// Waits until the thread has entered as a reader; false if the deadline came first.
+    #[inline(never)]
     pub(super) fn read(&self, deadline: Option<Instant>) -> bool {
         let mut losses = 0;
         loop {
             let word = self.load();
-            if !has_space(word) {
+            let waited = if row(word) != 0 && word & KIND != ENDING {
+                let process = ProcessState::<P>::get();
+                match self.count_by_cache(process, word) {
+                    (Counted::In, _) => return true,
+                    (Counted::Waits, place) => self.await_phase(word, Some(place), deadline),
+                    (Counted::No, _) => continue,
+                }
+            } else if !has_space(word) {
                 if deadline.is_some_and(P::has_come) {
                     return false;
                 }
                 P::sleep(NO_SPACE);
+                continue;
             } else if !has_writer(word) {
-                if self.step(word, word + ACTIVE_ONE) {
+                if self.enter(word, &mut losses) {
                     return true;
                 }
-                Self::lost(&mut losses);
+                continue;
             } else if self.remark(word, word + WAITING_ONE) {
-                return self.await_phase(word & PHASE, deadline);
+                self.await_phase(word, None, deadline)
             } else {
                 Self::lost(&mut losses);
+                continue;
+            };
+            match waited {
+                Waited::In => return true,
+                Waited::Anew => {}
+                Waited::GaveUp => return false,
             }
         }
     }
@@ -127,16 +184,27 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         P::pause((1 << (*losses).min(16)).min(MOST_READS_AFTER_LOSS));
     }
 
-    /// Waits as a reader, which is counted in `WAITING`, until the phase is another one, or the writer has given up; false if the deadline
-    /// came first.
-    fn await_phase(&self, phase: u32, deadline: Option<Instant>) -> bool {
+    /// Waits as a reader that is counted in `place`, or in `WAITING`, until the phase of `began` is over, or the reader has to start over.
+    fn await_phase(&self, began: u32, place: Option<Place>, deadline: Option<Instant>) -> Waited {
         let process = ProcessState::<P>::get();
         let domain = process.current_domain();
         let mut patience = Patience::default();
         loop {
             let word = self.load();
-            if word & PHASE != phase {
-                return true;
+            match place {
+                Some(place) if place.is_in(word) => return Waited::In,
+                Some(place) if !place.waits(word) => {
+                    place.leave(process);
+                    return Waited::Anew;
+                }
+                None if second(word) != second(began) => return Waited::In,
+                None if !has_writer(word) => {
+                    if self.step(word, word - WAITING_ONE + ACTIVE_ONE) {
+                        return Waited::In;
+                    }
+                    continue;
+                }
+                _ => {}
             }
             if patience.spins::<P>()
                 && process.spin(domain, self.state, word, MICROS_AT_A_TIME, 0, None)
@@ -150,23 +218,31 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
             #[cfg(test)]
             note(Event::ReaderSlept);
             if P::wait(self.state, asleep, deadline) == Wait::TimedOut {
-                return !self.leave_waiting(phase);
+                return self.leave_waiting(process, began, place);
             }
             patience.has_slept();
         }
     }
 
-    /// A reader no longer waits. False if it has the lock by now.
-    fn leave_waiting(&self, phase: u32) -> bool {
+    /// The reader no longer waits, unless it has the lock by now.
+    fn leave_waiting(&self, process: &ProcessState<P>, began: u32, place: Option<Place>) -> Waited {
         loop {
             let word = self.load();
-            if word & PHASE != phase {
+            let is_in = match place {
+                Some(place) => place.is_in(word),
+                None => second(word) != second(began),
+            };
+            if is_in {
                 #[cfg(test)]
                 note(Event::LetInLate);
-                return false;
+                return Waited::In;
+            }
+            if let Some(place) = place {
+                place.leave(process);
+                return Waited::GaveUp;
             }
             if self.remark(word, word - WAITING_ONE) {
-                return true;
+                return Waited::GaveUp;
             }
         }
     }
@@ -184,13 +260,47 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     pub(super) fn try_enter(&self, kind: u32) -> bool {
         loop {
             let word = self.load();
-            if word & (KIND | RESERVED) != 0 || kind == WRITER && active(word) > 0 {
+            if word & (KIND | RESERVED) != 0 {
                 return false;
             }
-            if self.step(word, word | kind) {
-                return true;
+            if kind == UPGRADABLE {
+                if self.step(word, word | kind) {
+                    return true;
+                }
+            } else if by_cache::readers::<P>(word) > 0 {
+                return false;
+            } else if let Some(entered) = self.try_as_writer(word, NONE) {
+                return entered;
             }
         }
+    }
+
+    /// Makes an upgradable reader a writer if there is no other reader.
+    pub(super) fn try_upgrade(&self) -> bool {
+        loop {
+            let word = self.load();
+            if by_cache::readers::<P>(word) > 0 {
+                return false;
+            }
+            if let Some(entered) = self.try_as_writer(word, UPGRADABLE) {
+                return entered;
+            }
+        }
+    }
+
+    /// Changes the kind of `word`, which is `from`, to that of a writer, and back if readers are left. None if the state is another one.
+    fn try_as_writer(&self, word: u32, from: u32) -> Option<bool> {
+        let process = ProcessState::<P>::get();
+        let kind = by_cache::kind_of_writer(process, word);
+        if !self.step_to_writer(word, word & !KIND | kind) {
+            return None;
+        }
+        // Without a row, the step was from a state without readers.
+        let entered = row(word) == 0 || by_cache::readers_first(process, word) == 0;
+        if !entered {
+            self.give_up(from);
+        }
+        Some(entered)
     }
 
     /// Waits until the thread has entered as `kind`; false if the deadline came first.
@@ -215,20 +325,31 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     /// Waits as the head until the thread has entered as `kind`; false if the deadline came first.
     fn as_head(&self, kind: u32, deadline: Option<Instant>) -> bool {
         let process = ProcessState::<P>::get();
+        let domain = process.current_domain();
         let mut patience = Patience::default();
         loop {
             let word = self.load();
             if word & KIND == NONE {
-                if self.step(word, word & !RESERVED | kind) {
-                    return kind == UPGRADABLE || self.await_readers_as_head(deadline);
+                if kind == UPGRADABLE {
+                    if self.step(word, word & !RESERVED | kind) {
+                        return true;
+                    }
+                } else {
+                    let kind = by_cache::kind_of_writer(process, word);
+                    if self.step_to_writer(word, word & !RESERVED | kind) {
+                        return self.await_readers_as_head(process, word, deadline);
+                    }
                 }
                 continue;
             }
-            if word & RESERVED == 0 && patience.is_over::<P>(process.settings().patience) {
+            // As the thread that has the turn of a mutex: if CPUs are left for spinning, the order is kept, because all threads are awake; if
+            // not, threads that run are faster than any order.
+            let reserves = patience.is_over::<P>(process.settings().patience)
+                || patience.rounds > OVERTAKEN && process.another_may_spin(domain);
+            if word & RESERVED == 0 && reserves {
                 // Relaxed: nothing is published by it.
                 self.state.fetch_or(RESERVED, Ordering::Relaxed);
-            } else if !self.wait(process, word, &mut patience, deadline, |word| word & KIND == NONE)
-            {
+            } else if !self.wait(process, word, &mut patience, deadline, false) {
                 // Only the head changes it.
                 self.state.fetch_and(!RESERVED, Ordering::Relaxed);
                 return false;
@@ -237,10 +358,14 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     }
 
     /// As [`await_readers`](Self::await_readers), for the head; if the deadline comes first, the thread gives the lock up.
-    fn await_readers_as_head(&self, deadline: Option<Instant>) -> bool {
-        if !self.await_readers(deadline) {
-            // SAFETY: the thread has made the kind `WRITER`, and the lock is still there.
-            unsafe { RawRwLock::<P>::leave(self.state, |word| word & !KIND) };
+    fn await_readers_as_head(
+        &self,
+        process: &ProcessState<P>,
+        word: u32,
+        deadline: Option<Instant>,
+    ) -> bool {
+        if !self.await_readers(process, word, deadline) {
+            self.give_up(NONE);
             return false;
         }
         // Relaxed: what is in the bit comes from this thread: no other one sleeps in the lock's bucket while it is the head and the writer.
@@ -252,53 +377,83 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
 
     /// Waits as an upgradable reader until the thread is a writer; false if the deadline came first: then it is an upgradable reader again.
     pub(super) fn upgrade(&self, deadline: Option<Instant>) -> bool {
-        // Relaxed: nothing is published by it; `UPGRADABLE` is 1 and `WRITER` is 2.
-        self.state.fetch_add(WRITER - UPGRADABLE, Ordering::Relaxed);
-        let entered = self.await_readers(deadline);
-        if !entered {
-            // SAFETY: the thread has made the kind `WRITER`, and the lock is still there.
-            unsafe { RawRwLock::<P>::leave(self.state, |word| word & !KIND | UPGRADABLE) };
+        let process = ProcessState::<P>::get();
+        loop {
+            let word = self.load();
+            if self.step_to_writer(word, word & !KIND | by_cache::kind_of_writer(process, word)) {
+                let entered = self.await_readers(process, word, deadline);
+                if !entered {
+                    self.give_up(UPGRADABLE);
+                }
+                return entered;
+            }
         }
-        entered
     }
 
-    /// Waits until no reader is active; the thread has made the kind `WRITER`. False if the deadline came first.
-    fn await_readers(&self, deadline: Option<Instant>) -> bool {
-        let mut word = self.load();
-        if active(word) == 0 {
+    /// A thread that has made the kind that of a writer makes it `kind` again, without having had the lock as a writer.
+    fn give_up(&self, kind: u32) {
+        // SAFETY: the thread has made the kind what it is, and the lock is still there.
+        unsafe { RawRwLock::<P>::leave(self.state, |word| word & !KIND | kind) };
+    }
+
+    /// Waits until no reader is left; the thread has made the kind that of a writer, when the state was `before`. False if the deadline came
+    /// first.
+    fn await_readers(
+        &self,
+        process: &ProcessState<P>,
+        before: u32,
+        deadline: Option<Instant>,
+    ) -> bool {
+        if by_cache::readers_first(process, before) == 0 {
             return true;
         }
-        let process = ProcessState::<P>::get();
         let mut patience = Patience::default();
-        while active(word) > 0 {
-            if !self.wait(process, word, &mut patience, deadline, |word| active(word) == 0) {
+        loop {
+            let word = self.load();
+            if by_cache::readers::<P>(word) == 0 {
+                return true;
+            }
+            if !self.wait(process, word, &mut patience, deadline, true) {
                 return false;
             }
-            word = self.load();
         }
-        true
     }
 
-    /// Waits for a moment: until the state is another one than `word`, or the thread was woken. False if the deadline came.
+    /// Waits for a moment, for readers (`for_readers`) or for the thread that has the lock: until the state is another one than `word`, or
+    /// the thread was woken. False if the deadline came.
     fn wait(
         &self,
         process: &ProcessState<P>,
         word: u32,
         patience: &mut Patience,
         deadline: Option<Instant>,
-        over: impl Fn(u32) -> bool,
+        for_readers: bool,
     ) -> bool {
+        let row = match row(word) {
+            number if for_readers && number != 0 => Some(process.readers.get(number)),
+            _ => None,
+        };
+        let (spot, value) =
+            row.and_then(|row| row.busy(second(word))).unwrap_or((self.state, word));
         let domain = process.current_domain();
-        if patience.spins::<P>()
-            && process.spin(domain, self.state, word, MICROS_AT_A_TIME, 0, None)
+        if patience.spins::<P>() && process.spin(domain, spot, value, MICROS_AT_A_TIME, 0, None) {
+            patience.rounds += 1;
+            return true;
+        }
+        let number = ProcessState::<P>::bucket_of(core::ptr::from_ref(self.state).addr());
+        let bucket = &process.bucket(number).count;
+        // Acquire: pairs with the release in `wake_bucket`. A thread that finds the count after a step finds what that step has left.
+        let count = bucket.load(Ordering::Acquire);
+        let word = self.load();
+        if !for_readers && word & KIND == NONE
+            || word & WRITER_ASLEEP == 0 && !self.remark(word, word | WRITER_ASLEEP)
         {
             return true;
         }
-        let bucket = process.bucket(core::ptr::from_ref(self.state).addr());
-        // Acquire: pairs with the release in `wake_writer`. A thread that finds the count after a step finds what that step has left.
-        let count = bucket.load(Ordering::Acquire);
-        let word = self.load();
-        if over(word) || word & WRITER_ASLEEP == 0 && !self.remark(word, word | WRITER_ASLEEP) {
+        if let Some(row) = row {
+            row.falls_asleep(number);
+        }
+        if for_readers && by_cache::readers::<P>(word) == 0 {
             return true;
         }
         patience.has_slept();

@@ -1,6 +1,6 @@
 //! The bits of a reader-writer lock's state; the head of `raw_rwlock.rs` says who changes them.
 
-/// Which thread besides readers has the lock: [`NONE`], [`UPGRADABLE`] or [`WRITER`].
+/// Which thread besides readers has the lock: [`NONE`], [`UPGRADABLE`], [`WRITER`] or [`ENDING`].
 pub(super) const KIND: u32 = 3;
 /// No other thread.
 pub(super) const NONE: u32 = 0;
@@ -8,6 +8,8 @@ pub(super) const NONE: u32 = 0;
 pub(super) const UPGRADABLE: u32 = 1;
 /// A writer, which has the lock once `ACTIVE` is 0. Readers that come have to wait.
 pub(super) const WRITER: u32 = 2;
+/// A writer that takes the row away from the lock. It has the bit of `WRITER` too.
+pub(super) const ENDING: u32 = 3;
 /// Changes when a writer lets readers in.
 pub(super) const PHASE: u32 = 1 << 2;
 /// Only the head may make `KIND` other than `NONE`.
@@ -16,17 +18,34 @@ pub(super) const RESERVED: u32 = 1 << 3;
 pub(super) const READERS_ASLEEP: u32 = 1 << 4;
 /// The head, or a thread that upgrades, sleeps in the lock's bucket, or is about to.
 pub(super) const WRITER_ASLEEP: u32 = 1 << 5;
+/// The number of the lock's row, or 0.
+const ROW: u32 = 63 << ROW_SHIFT;
+pub(super) const ROW_SHIFT: u32 = 6;
 /// One reader that has the lock.
-pub(super) const ACTIVE_ONE: u32 = 1 << 6;
+pub(super) const ACTIVE_ONE: u32 = 1 << 12;
 /// One reader that waits for the next phase.
-pub(super) const WAITING_ONE: u32 = 1 << 19;
-/// How many readers there may be, active and waiting together. Others wait until there are fewer.
-pub(super) const MOST: u32 = (1 << 13) - 1;
+pub(super) const WAITING_ONE: u32 = 1 << 22;
+/// How many readers are counted, active and waiting together. Others wait until there are fewer. There is space for one more: a writer or
+/// an upgradable reader that becomes a reader.
+pub(super) const MOST: u32 = MASK - 1;
+const MASK: u32 = (1 << 10) - 1;
 
-/// How many readers have the lock.
+/// The number of the lock's row, or 0.
+#[inline]
+pub(super) fn row(word: u32) -> u32 {
+    (word & ROW) >> ROW_SHIFT
+}
+
+/// Whether the state is in a phase of the second kind.
+#[inline]
+pub(super) fn second(word: u32) -> bool {
+    word & PHASE != 0
+}
+
+/// How many readers have the lock, but for those that the row counts.
 #[inline]
 pub(super) fn active(word: u32) -> u32 {
-    (word / ACTIVE_ONE) & MOST
+    (word / ACTIVE_ONE) & MASK
 }
 
 /// How many readers wait for the next phase.
@@ -47,10 +66,10 @@ pub(super) fn has_writer(word: u32) -> bool {
     word & WRITER != 0
 }
 
-/// The state after the writer of `word` has left: it becomes of kind `kind`, and the readers that wait have the lock.
+/// The state after the writer of `word` has left: of kind `kind`, and with the readers that wait as active ones.
 #[inline]
 pub(super) fn next_phase(word: u32, kind: u32) -> u32 {
-    let readers = active(word) + waiting(word);
+    let row = if word & KIND == ENDING { 0 } else { word & ROW };
     let kept = (word & (WRITER_ASLEEP | RESERVED | PHASE)) ^ PHASE;
-    kept + kind + readers * ACTIVE_ONE
+    kept + kind + row + waiting(word) * ACTIVE_ONE
 }

@@ -21,6 +21,7 @@ mod misuse;
 mod numa_lock;
 mod osq;
 mod process;
+mod rwlock;
 mod scheduler;
 mod schedules;
 mod soak;

@@ -15,35 +15,35 @@ use crate::statistics::Event;
 use crate::{RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
 /// A value whose accesses the model checks.
-struct Watched(<Loom as Threads>::Cell<u32>);
+pub(super) struct Watched(pub(super) <Loom as Threads>::Cell<u32>);
 
 // SAFETY: the model reports conflicting accesses, in place of the compiler.
 unsafe impl Sync for Watched {}
 
-type Lock = RwLock<Watched, Loom>;
-type JoinHandle = <Loom as Threads>::JoinHandle;
+pub(super) type Lock = RwLock<Watched, Loom>;
+pub(super) type JoinHandle = <Loom as Threads>::JoinHandle;
 
-const SOON: Instant = Instant::from_nanos(0);
+pub(super) const SOON: Instant = Instant::from_nanos(0);
 
-fn get(guard: &Watched) -> u32 {
+pub(super) fn get(guard: &Watched) -> u32 {
     // SAFETY: the cell lives as long as the guard that the caller passes, which excludes writers; that is tested.
     guard.0.with(|value| unsafe { *value })
 }
 
-fn add(guard: &Watched) {
+pub(super) fn add(guard: &Watched) {
     // SAFETY: the cell lives as long as the guard that the caller passes, which excludes all other threads; that is tested.
     guard.0.with_mut(|value| unsafe { *value += 1 });
 }
 
-fn read(lock: &Lock) {
+pub(super) fn read(lock: &Lock) {
     get(&lock.read());
 }
 
-fn write(lock: &Lock) {
+pub(super) fn write(lock: &Lock) {
     add(&lock.write());
 }
 
-fn spawn(lock: &Arc<Lock>, body: impl FnOnce(&Lock) + Send + 'static) -> JoinHandle {
+pub(super) fn spawn(lock: &Arc<Lock>, body: impl FnOnce(&Lock) + Send + 'static) -> JoinHandle {
     let lock = Arc::clone(lock);
     Loom::spawn(ThreadSpec::default(), move || body(&lock)).expect("the model spawns")
 }
