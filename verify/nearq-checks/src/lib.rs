@@ -5,7 +5,8 @@
 //! states that are compared and stored, so that *all* orders of three and four threads are visited, with time-outs at every place where
 //! one may come. Steps take effect at once and for all threads; memory orderings are left to `loom`.
 //!
-//! [`mutex`] models the word and the slots of `nearq-lock`.
+//! [`mutex`] models the word and the slots of `nearq-lock`, [`rwlock`] its reader-writer lock.
 
 pub mod cycles;
 pub mod mutex;
+pub mod rwlock;

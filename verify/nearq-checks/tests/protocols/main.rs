@@ -2,3 +2,4 @@
 
 mod mutex;
 mod mutex_mutants;
+mod rwlock;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, Threads};
+use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Platform, Threads};
 
 use super::{Idle, NO_WORKER, SEARCHING, TOP, Wakeup};
 use crate::item::Item;
