@@ -213,12 +213,6 @@ impl<P: LockPlatform, L: DomainLine> Row<P, L> {
 }
 
 impl<P: LockPlatform, L> Row<P, L> {
-    /// The number of domains.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.domains
-    }
-
     /// The lines, by domain.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &L> {
         (0..self.domains).map(|domain| &self[domain])
