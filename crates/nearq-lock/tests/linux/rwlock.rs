@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::raw::RawRwLock;
-use nearq_lock::{RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
+use nearq_lock::{Mode, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard, Settings};
 use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use crate::alone;
@@ -84,25 +84,32 @@ fn use_lock(lock: &Pair, round: usize) -> usize {
     0
 }
 
+/// In the mode `Numa`, readers count themselves by cache even if there is one.
 #[test]
 fn changes_are_not_lost_and_readers_see_whole_ones() {
     let _alone = alone();
-    let lock = Arc::new(Pair::new((0, 0)));
-    let made = Arc::new(nearq_lock::Mutex::<usize>::new(0));
-    let threads: Vec<_> = (0..THREADS)
-        .map(|index| {
-            let (lock, made) = (Arc::clone(&lock), Arc::clone(&made));
-            let main = move || {
-                let changes: usize = (0..ROUNDS).map(|round| use_lock(&lock, round + index)).sum();
-                *made.lock() += changes;
-            };
-            Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
-        })
-        .collect();
-    threads.into_iter().for_each(Linux::join);
-    let made = *made.lock();
-    assert_eq!(*lock.read(), (made, made));
-    assert!(made >= THREADS * ROUNDS / 16, "each thread has written");
+    for mode in [Mode::Off, Mode::Auto, Mode::Numa] {
+        let mut settings = Settings::of_process();
+        settings.mode = mode;
+        settings.set_for_process();
+        let lock = Arc::new(Pair::new((0, 0)));
+        let made = Arc::new(nearq_lock::Mutex::<usize>::new(0));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|index| {
+                let (lock, made) = (Arc::clone(&lock), Arc::clone(&made));
+                let main = move || {
+                    let rounds = (0..ROUNDS).map(|round| use_lock(&lock, round + index));
+                    *made.lock() += rounds.sum::<usize>();
+                };
+                Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
+            })
+            .collect();
+        threads.into_iter().for_each(Linux::join);
+        let made = *made.lock();
+        assert_eq!(*lock.read(), (made, made));
+        assert!(made >= THREADS * ROUNDS / 16, "each thread has written");
+        assert!(!lock.is_locked());
+    }
 }
 
 /// The next holder may free the lock: leaving it must not touch it any more (Miri reports it).
