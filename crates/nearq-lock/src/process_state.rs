@@ -230,6 +230,7 @@ impl<P: LockPlatform> ProcessState<P> {
                     domain.spinners.store(0, Ordering::Relaxed);
                 }
                 self.slots.each(Slot::renew);
+                self.readers.renew();
                 self.counts.iter().for_each(Counts::clear);
                 self.stocking.store(0, Ordering::Relaxed);
                 // Release: pairs with the acquires above.

@@ -209,6 +209,13 @@ impl<P: LockPlatform> ReaderRows<P> {
         self.get(number).idle.store(u32::MAX, Ordering::Relaxed);
     }
 
+    /// In the child of a fork: the thread that was making rows does not exist. No other thread uses any row during this call. Readers that do
+    /// not exist keep their locks, as they do without a row.
+    pub(crate) fn renew(&self) {
+        // Relaxed: there is no other thread, and `ProcessState` publishes it.
+        self.making.store(0, Ordering::Relaxed);
+    }
+
     /// Gives a row back, whose sums are zero.
     pub(crate) fn free(&self, number: u32) {
         self.rows.free(number);

@@ -28,7 +28,7 @@ use crate::raw::RawRwLock;
 /// Upgradable readers read along with other readers, but there is at most one of them, and no writer, at a time. So such a thread may look
 /// at the value first and become a writer when it has to, without another writer in between.
 ///
-/// Forks: in the child of a fork, a lock that another thread of the parent held stays locked.
+/// Forks: in the child of a fork, a lock that another thread of the parent held or waited for stays locked: the child must not use it.
 ///
 /// ```
 /// use nearq_lock::RwLock;
