@@ -9,7 +9,7 @@
 //! | value | meaning | changed by, to what |
 //! |---|---|---|
 //! | `WAITING` | in a queue, its owner is awake | its owner to `ASLEEP` or `LEFT`; the one before it to a message |
-//! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then, or a little later ([`Waking`]), it wakes the owner; any thread to `WAITING` (*rouse*), and then it wakes the owner; its owner to `LEFT` |
+//! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then, or a little later ([`Waking`]), it wakes the owner; its owner to `WAITING`, when it was woken without a message (*roused*), or to `LEFT` |
 //! | `LEFT` | in a queue, no thread waits by it | the one before it to a message, and then it has the record; the one behind it to a claim |
 //! | a claim | as `LEFT`, for all except the one behind it, which takes it over (`withdraw.rs`) | the one before it as `LEFT`; the one behind it to `WAITING`, and then waits by it, or back to `LEFT` |
 //! | `HOLDING` | in front for a while, because its owner wants that | its owner |
@@ -395,15 +395,13 @@ impl<P: LockPlatform> WaiterSlab<P> {
 
     /// Wakes the thread that sleeps by a record, without a message: it will soon have the turn, and should be awake. The record may be in
     /// any queue, or in none: a thread that is roused for nothing sleeps again.
+    ///
+    /// Only the owner says that it is awake. If this said so, and the caller were preempted before it wakes the owner, the thread that sends
+    /// the turn would not wake it either, and the owner would sleep, with the turn, until the caller runs again.
     pub(crate) fn rouse(&self, number: u32) {
         let record = self.record(number);
         // Relaxed: a hint; nothing is published by it.
-        if record.state.load(Ordering::Relaxed) == ASLEEP
-            && record
-                .state
-                .compare_exchange(ASLEEP, WAITING, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        {
+        if record.state.load(Ordering::Relaxed) == ASLEEP {
             P::wake(&raw const record.state, 1);
         }
     }
@@ -473,9 +471,8 @@ impl<P: LockPlatform> WaiterSlab<P> {
     /// The owner of a record that is in use has ended, and if it was waiting, it no longer does.
     pub(crate) fn stop_waiting(&self, number: u32) {
         let state = &self.record(number).state;
-        for waiting in [WAITING, ASLEEP, WAITING] {
-            // Release: a thread that finds `LEFT` has the record. Relaxed on failure: no thread is there to go on. `WAITING` is tried twice
-            // because the record may be roused in between.
+        for waiting in [WAITING, ASLEEP] {
+            // Release: a thread that finds `LEFT` has the record. Relaxed on failure: no thread is there to go on.
             if state.compare_exchange(waiting, LEFT, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
@@ -539,7 +536,18 @@ impl<P: LockPlatform> WaiterSlab<P> {
             match state.load(Ordering::Acquire) {
                 WAITING => return None,
                 ASLEEP if outcome == Wait::TimedOut => return Some(Received::Nothing),
-                ASLEEP => {}
+                // Roused, or woken for no reason. Relaxed: nothing is published by it; a message is read in the next round.
+                ASLEEP => {
+                    let awake = state.compare_exchange(
+                        ASLEEP,
+                        WAITING,
+                        Ordering::Relaxed,
+                        Ordering::Relaxed,
+                    );
+                    if awake.is_ok() {
+                        return None;
+                    }
+                }
                 message => return Some(Received::Message(message)),
             }
         }

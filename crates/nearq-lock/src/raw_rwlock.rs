@@ -460,9 +460,23 @@ impl<P: LockPlatform> RawRwLock<P> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn downgrade_upgradable(&self) {
         misuse::gives_back::<P>(&self.state, Held::Upgradable);
-        self.waiting().await_space();
-        // SAFETY: as the caller promises.
-        unsafe { Self::leave(&raw const self.state, |word| (word & !KIND) + ACTIVE_ONE) };
+        loop {
+            // Relaxed: neither the row, if there is one, nor the phase changes while the caller has the lock.
+            let word = self.state.load(Ordering::Relaxed);
+            if row(word) != 0 {
+                // Counted where it will leave: `ACTIVE` would grow with each call, up to its limit.
+                by_cache::becomes_reader::<P>(word);
+                // SAFETY: as the caller promises.
+                unsafe { Self::leave(&raw const self.state, |word| word & !KIND) };
+                break;
+            }
+            if has_space(word) {
+                // SAFETY: as the caller promises.
+                unsafe { Self::leave(&raw const self.state, |word| (word & !KIND) + ACTIVE_ONE) };
+                break;
+            }
+            Waiting::<P>::await_space();
+        }
         misuse::took::<P>(&self.state, Held::Read);
     }
 

@@ -142,7 +142,7 @@ impl<P: LockPlatform> ReaderRow<P> {
     pub(crate) fn is_read_in(&self, nanos: u64, idle: bool) {
         // Relaxed for both: as above.
         self.cost.store(nanos, Ordering::Relaxed);
-        let count = if idle { self.idle() + 1 } else { 0 };
+        let count = if idle { self.idle().saturating_add(1) } else { 0 };
         self.idle.store(count, Ordering::Relaxed);
     }
 

@@ -371,7 +371,7 @@ impl<P: LockPlatform> Slot<P> {
         let line = &self.lines[domain];
         // Relaxed for both: used only by the thread that has the turn.
         let before = line.dry.load(Ordering::Relaxed);
-        let now = if dry { before + 1 } else { before.saturating_sub(1) };
+        let now = if dry { before.saturating_add(1) } else { before.saturating_sub(1) };
         line.dry.store(now, Ordering::Relaxed);
         now >= MOST_DRY
     }

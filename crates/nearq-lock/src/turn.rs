@@ -13,7 +13,7 @@ use core::cell::Cell;
 
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
 
-use self::counting::{ACROSS, FROM, MOST_REFUSED, REFUSED};
+use self::counting::{ACROSS, DOMAIN, FROM, MOST_REFUSED, REFUSED};
 use self::plain_tail::PlainTail;
 use crate::process_state::ProcessState;
 use crate::queue::{ALONE, ANEW, FRONT, Received, Recipient, TURN, Tail, WAITING, Waking};
@@ -258,7 +258,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         let mut unchanged = 0;
         let mut load_tail = |state: &P::AtomicU32| {
             let brisk = bound.is_some_and(|bound| bound.is_brisk(self.domain));
-            if brisk && unchanged > 0 {
+            if brisk && unchanged > 0 && !self.is_crowded() {
                 self.process.waiters.rouse_behind(number);
             }
             let micros = if brisk { MICROS_IN_BRISK_QUEUE } else { MICROS_IN_QUEUE };
@@ -308,7 +308,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// What came with a message in the plain queue, including this hand-over.
     fn counted_turn(&self, number: u32) -> Turn {
         let mut turn = self.turn(number);
-        if let from @ 1.. = turn.passed >> FROM {
+        let from = turn.passed >> FROM & DOMAIN;
+        if from != 0 {
             let across = from != self.domain as u64 + 1;
             turn.passed += 1 + (u64::from(across) << ACROSS);
             self.note(if across { Event::Across } else { Event::Within });
@@ -372,7 +373,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 if message == TURN {
                     // Like a thread that gives up at its deadline.
                     self.unreserve();
-                    self.hand_on(bound, &tail, turn, false);
+                    self.hand_on(bound, &tail, turn, false, false);
                 } else {
                     self.process.waiters.leave_front(number, &tail, ANEW, (0, 0), Waking::Now);
                 }
@@ -456,19 +457,28 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             }
         };
         self.is_in_front(turn);
+        let before = turn.passed;
         let turn = self.let_run(bound, turn);
+        let ran = turn.passed != before;
         let locked = self.contend(number, Some((bound, &turn)), deadline).is_some();
         self.goes_on();
         if !locked {
             // Done while the turn is still ours: after that, the reservation may be another thread's.
             self.unreserve();
         }
-        self.hand_on(bound, tail, turn, locked);
+        self.hand_on(bound, tail, turn, ran, locked);
         Some(locked)
     }
 
-    /// Hands the slot's turn on, and leaves the queue.
-    fn hand_on(&self, bound: &Slot<P>, tail: &DomainTail<'_, P>, turn: Turn, locked: bool) {
+    /// Hands the slot's turn on, and leaves the queue. `ran` says whether other threads took the mutex while this one had the turn.
+    fn hand_on(
+        &self,
+        bound: &Slot<P>,
+        tail: &DomainTail<'_, P>,
+        turn: Turn,
+        ran: bool,
+        locked: bool,
+    ) {
         let Turn { number, passed, mut since } = turn;
         if locked && self.leaves_at_once() {
             self.unbind(bound, 0);
@@ -476,7 +486,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             return;
         }
         let mut over = passed + 1 >= u64::from(self.settings.batch);
-        if !over && passed as u32 % CLOCK_EVERY == CLOCK_EVERY - 1 {
+        // The clock is read when a batch begins, and then each so many acquisitions, or after any that are counted in `let_run`.
+        if !over && (since == 0 || ran || passed % u64::from(CLOCK_EVERY) == 0) {
             let now = P::now().as_nanos();
             if since == 0 {
                 since = now;
@@ -504,7 +515,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     ///
     /// Batches that run dry may mean that threads are away from the mutex for longer than a batch takes. Then it may be that in one queue
     /// none would wait at all, once those that wait have gone. Only a trial can tell: if that happens often, the mutex returns to one queue,
-    /// and changes again if its threads still wait. Each trial in a row is twice as long, up to a limit.
+    /// and changes again if its threads still wait. Each trial in a row is mostly twice as long, up to a
+    /// limit; the count of trials is lost if a thread that comes anew is the first in the plain queue.
     fn end_batch(&self, bound: &Slot<P>, dry: bool, holds: bool) {
         if bound.runs_dry(self.domain, dry) && holds && self.settings.mode == Mode::Auto {
             self.unbind(bound, u64::from(bound.trials() + 1).min(MOST_REFUSED) << REFUSED);

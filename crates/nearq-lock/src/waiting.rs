@@ -35,7 +35,8 @@
 //! The thread that hands on the turn of the plain queue counts: hand-overs in a row, and those that went to another domain (`passed`, which
 //! is passed on with the turn). If enough went to another domain, and the waiters would make batches there (`turn/counting.rs`), it binds a
 //! slot and sets `NUMA`, all while it holds the mutex. From then on no thread joins the plain queue, as the tail and `NUMA` are in one
-//! word. The turn stays in the plain queue until that is empty, then it goes to the slot. No thread is stopped or moved. The way back: a
+//! word. The turn stays in the plain queue until that is empty, then it goes to the slot. No thread is stopped or moved on
+//! this way. The way back: a
 //! thread that has the slot's turn and finds no thread to give it to unbinds the slot, if that happened often enough in a row without
 //! another domain having waited; it does so at once if slots are few (`process_state.rs`), even in the mode `Numa`. And if batches often
 //! end because no thread of the domain is left, it unbinds the slot although threads wait, for a trial (`Turns::end_batch`).

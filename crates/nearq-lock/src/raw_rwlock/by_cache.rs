@@ -87,6 +87,14 @@ pub(super) fn leave<P: LockPlatform>(word: u32) {
     Place { row: row(word), domain, second: second(word) }.leave(process);
 }
 
+/// An upgradable reader, which found `word` while it has the lock, is counted as a reader, too. No writer comes before it has left as an
+/// upgradable reader, so no reader has to be counted by the order of steps here.
+#[cold]
+pub(super) fn becomes_reader<P: LockPlatform>(word: u32) {
+    let process = ProcessState::<P>::get();
+    process.readers.get(row(word)).enter(process.current_domain(), second(word));
+}
+
 /// How many readers have the lock. If a writer keeps other ones out, and finds none, it is sure.
 pub(super) fn readers<P: LockPlatform>(word: u32) -> u32 {
     match row(word) {

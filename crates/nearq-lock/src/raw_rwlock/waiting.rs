@@ -247,11 +247,9 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         }
     }
 
-    /// Waits until one more reader may be counted.
-    pub(super) fn await_space(&self) {
-        while !has_space(self.load()) {
-            P::sleep(NO_SPACE);
-        }
+    /// Waits a little for readers to leave, so that one more may be counted.
+    pub(super) fn await_space() {
+        P::sleep(NO_SPACE);
     }
 
     // ---- writers and upgradable readers -----------------------------------------------------------------

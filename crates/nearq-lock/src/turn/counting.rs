@@ -22,6 +22,8 @@ pub(super) const ACROSS: u32 = 16;
 pub(super) const FROM: u32 = 32;
 pub(super) const REFUSED: u32 = 40;
 const COUNT: u32 = 0xffff;
+/// The bits of the domain that the turn comes from.
+pub(super) const DOMAIN: u64 = 0xff;
 /// After that many refusals, the number of hand-overs until the waiters are examined again no longer doubles: to examine them makes all of
 /// them wait.
 pub(super) const MOST_REFUSED: u64 = 3;

@@ -1,6 +1,6 @@
 //! Taking a mutex that has a slot without queueing up there.
 //!
-//! A thread that passes by has no turn, and needs none to take the mutex. It leaves its record's number in the slot (see `running.rs`), and
+//! A thread that passes by has no turn, and needs none to take the mutex. It is counted in its domain's line (see `running.rs`), and
 //! handles the slot's turn in two cases:
 //! - no thread has the turn when it *has passed by*: then it is the last one, and decides whether to return to one queue;
 //! - the mutex is free and reserved, apparently for no thread: then it *takes the turn first*, and then the mutex, as any thread that has

@@ -202,6 +202,35 @@ fn readers_of_sixteen_caches_scale() {
     assert!(many.reads >= at_one_word.reads * 50, "{many:?}, at one word {at_one_word:?}");
 }
 
+/// While readers count themselves by cache, an upgradable reader that becomes a reader is counted there, too: the count in the lock's word
+/// has an end.
+#[test]
+fn upgradable_readers_become_readers_as_often_as_they_like() {
+    let machine = Machine::named("epyc-7551-2s").expect("built in");
+    let outcome = Simulation::on(&machine, 1).time_limit(Duration::from_secs(1)).run(|| {
+        let lock = Arc::new(OnALine(RwLock::<(), Sim>::new_in(())));
+        let read = |index: usize| {
+            let lock = Arc::clone(&lock);
+            spawn_on(index * 4, move || {
+                for _ in 0..200 {
+                    let guard = lock.0.read();
+                    compute(Duration::from_nanos(50));
+                    drop(guard);
+                    compute(Duration::from_nanos(50));
+                }
+            })
+        };
+        let readers: Vec<_> = (0..16).map(read).collect();
+        readers.into_iter().for_each(Sim::join);
+        for _ in 0..3000 {
+            drop(RwLockUpgradableReadGuard::downgrade(lock.0.upgradable_read()));
+        }
+        drop(lock.0.write());
+        lock.0.is_locked()
+    });
+    assert!(!outcome.expect());
+}
+
 /// A few writers do not end that, and gain from it themselves.
 #[test]
 fn readers_and_a_few_writers_both_gain_from_readers_by_cache() {
