@@ -183,10 +183,10 @@ fn the_process_is_aborted_at_the_stall_that_the_program_or_the_variable_names() 
     assert!(last.starts_with("nearq: 2 stalls, "), "the reports come first: {text}");
     let (signal, counts, text) = run("variable", "1");
     assert_eq!((signal, counts), (Some(ABORTED), (1, 0, 1)), "{text}");
-    // Before it is set, only the callback has the report.
+    // Before it is set, only the callback has the report. It may be set between the callback and the abort of the same stall.
     let (signal, (reports, callbacks, aborts), text) = run("set", "0");
     assert_eq!((signal, aborts), (Some(ABORTED), 1), "set while it runs: {text}");
-    assert!(callbacks >= 2 && reports >= 1 && reports < callbacks, "{text}");
+    assert!(callbacks >= 1 && reports < callbacks, "{text}");
     let (signal, (reports, callbacks, aborts), text) = run("never", "1");
     assert_eq!((signal, reports, aborts), (None, 0, 0), "{text}");
     assert!(callbacks >= 2, "{text}");
