@@ -1,5 +1,5 @@
-//! The raw mutex and the raw reader-writer lock under the names of the crate `lock_api`, for code that is written against that crate. Each version has a file and a
-//! feature, because its traits are other traits than those of the next version.
+//! The raw mutex and the raw reader-writer lock under the names of the crate `lock_api`, for code that is written against that crate. Each
+//! version has a file and a feature, because its traits are other traits than those of the next version.
 
 #[cfg(feature = "lock_api_0_4")]
 mod v0_4;

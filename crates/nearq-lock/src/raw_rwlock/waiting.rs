@@ -15,8 +15,8 @@ use crate::raw::RawMutex;
 #[cfg(test)]
 use crate::statistics::{Event, seen::note};
 
-/// For how long a thread spins before it sleeps. That is longer than a thread that has the turn of a mutex does: it waits for all readers,
-/// or for a writer, who has waited for readers itself.
+/// For how long a thread spins before it sleeps. That is longer than for a thread that has the turn of a mutex: here it waits for all
+/// readers, or for a writer that has waited for readers itself.
 const SPINNING: Duration = Duration::from_micros(20);
 /// For how many microseconds it spins at a time, before it reads the clock.
 const MICROS_AT_A_TIME: u32 = 5;
