@@ -307,6 +307,44 @@ pub(crate) fn on_cpus(name: String, cpus: CpuSet) -> ThreadSpec {
     ThreadSpec { name, affinity: Some(cpus), ..ThreadSpec::default() }
 }
 
+/// A thread that returns a result.
+pub(crate) struct Running<P: Host, R> {
+    thread: P::JoinHandle,
+    result: Arc<Mutex<Option<Result<R, Error>>>>,
+}
+
+impl<P: Host, R: Send + 'static> Running<P, R> {
+    /// Runs `body` on a new thread.
+    pub(crate) fn start(
+        spec: ThreadSpec,
+        body: impl FnOnce() -> Result<R, Error> + Send + 'static,
+    ) -> Result<Self, Error> {
+        let result = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&result);
+        let main = move || {
+            let ended = body();
+            *place.lock().expect("no thread panics while holding it") = Some(ended);
+        };
+        let thread = P::spawn(spec, main).map_err(super::failed)?;
+        Ok(Self { thread, result })
+    }
+
+    /// Waits for the thread, and returns its result.
+    pub(crate) fn join(self) -> Result<R, Error> {
+        P::join(self.thread);
+        let ended = self.result.lock().expect("no thread panics while holding it").take();
+        ended.unwrap_or_else(|| Err(Error::run("a thread of the experiment panicked")))
+    }
+}
+
+/// Runs `body` on a new thread, and returns its result.
+pub(crate) fn on_thread<P: Host, R: Send + 'static>(
+    spec: ThreadSpec,
+    body: impl FnOnce() -> Result<R, Error> + Send + 'static,
+) -> Result<R, Error> {
+    Running::<P, R>::start(spec, body)?.join()
+}
+
 /// The purpose of a thread of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -29,7 +29,7 @@ pub mod simulated;
 pub mod table;
 
 pub use host::{Bell, Census, EventBell, Host, ParkBell, Role};
-pub(crate) use host::{Since, on_cpus};
+pub(crate) use host::{Running, Since, on_cpus, on_thread};
 pub use options::Common;
 pub use simulated::{Simulated, simulate};
 

@@ -1,10 +1,10 @@
 //! The contestants: what the document replaced, a queue of ours by its priority, other pools, and a thread that only sleeps.
 
-use super::issuer::{Plan, Samples, Start, Target, as_issuer, measure, on_thread};
+use super::issuer::{Plan, Samples, Start, Target, as_issuer, measure};
 use super::one_list::{OneList, Priority};
 use super::privilege::{self, MOST_FAVOURED};
 use crate::Error;
-use crate::harness::{Host, failed};
+use crate::harness::{Host, failed, on_thread};
 use crate::peers::{Peer, Plain, Rayon, Tokio, alone};
 use nearq::{Runtime, Work, Workqueue, WorkqueueBuilder};
 use nearq_platform::{Instant, Linux, LockPlatform as _, ThreadSpec, Threads as _};

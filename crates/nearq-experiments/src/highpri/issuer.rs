@@ -1,10 +1,10 @@
 //! The thread that queues an item again and again, and the latencies that it measures.
 
 use crate::Error;
-use crate::harness::{Host, failed, on_cpus};
-use nearq_platform::{Atomic as _, Instant, Ordering, ThreadSpec};
+use crate::harness::{Host, on_cpus, on_thread};
+use nearq_platform::{Atomic as _, Instant, Ordering};
 use nearq_topology::CpuSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 // The issuer queues the same item again every interval, on a CPU of its own.
@@ -124,23 +124,6 @@ pub(crate) fn as_issuer<P: Host, R: Send + 'static>(
         P::favour_issuer();
         body()
     })
-}
-
-/// Runs `body` on a new thread, and returns its result.
-pub(crate) fn on_thread<P: Host, R: Send + 'static>(
-    spec: ThreadSpec,
-    body: impl FnOnce() -> Result<R, Error> + Send + 'static,
-) -> Result<R, Error> {
-    let place = Arc::new(Mutex::new(None));
-    let result = Arc::clone(&place);
-    let main = move || {
-        let ended = body();
-        *place.lock().expect("no thread panics while holding it") = Some(ended);
-    };
-    let thread = P::spawn(spec, main).map_err(failed)?;
-    P::join(thread);
-    let ended = result.lock().expect("no thread panics while holding it").take();
-    ended.unwrap_or_else(|| Err(Error::run("a thread of the experiment panicked")))
 }
 
 // The latencies of one row, and the figures that the document names.

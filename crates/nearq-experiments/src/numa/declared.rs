@@ -16,14 +16,14 @@
 //! half a second to milliseconds, and the bytes are cut likewise; the ratio of the two is what counts.
 
 use super::job::scope_of;
-use super::{HOMES, Plan, Taken, WRITEBACK, WRITEBACK_NUMA};
-use crate::harness::{failed, simulate};
+use super::{HOMES, Plan, Taken, writes_back};
+use crate::harness::{Running, failed, on_thread, simulate};
 use crate::{DeclaredMemory, Error, Machine};
 use nearq::{Runtime, home::Home};
 use nearq_platform::{LockPlatform as _, ThreadSpec, Threads as _};
 use nearq_sim::{Sim, compute};
 use serde::Serialize;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a compilation does.
@@ -81,9 +81,8 @@ pub(super) fn run(
 ) -> Result<Taken, Error> {
     let limit = LIMIT * u32::try_from(plan.files).unwrap_or(u32::MAX);
     let (files, jobs) = (plan.files, plan.jobs.min(plan.files));
-    let outcome = simulate(machine, seed, limit, move || match row {
-        WRITEBACK | WRITEBACK_NUMA => writeback(row, files, jobs),
-        _ => job(row, files, jobs),
+    let outcome = simulate(machine, seed, limit, move || {
+        if writes_back(row) { writeback(row, files, jobs) } else { job(row, files, jobs) }
     })?;
     let elapsed = outcome.result?;
     Ok(Taken { elapsed, user: None, system: None })
@@ -134,21 +133,18 @@ fn writeback(row: &'static str, files: usize, jobs: usize) -> Result<Duration, E
             let mut items = Vec::new();
             for file in (maker..files).step_by(jobs) {
                 let queue = Arc::clone(&queue);
-                let (made, item) = mpsc::channel();
                 let compile = move || {
                     let declared = Declared::USUAL;
                     let mut input = DeclaredMemory::new(declared.input);
                     Sim::write(&mut input);
                     let output = declared.compile(&input);
-                    let item = queue.spawn(move || {
+                    Ok(queue.spawn(move || {
                         Sim::read(&output);
                         compute(Duration::from_micros(declared.write_us));
-                    });
-                    made.send(item).expect("the maker waits");
+                    }))
                 };
                 let spec = ThreadSpec { name: format!("cc{file}"), ..ThreadSpec::default() };
-                Sim::join(Sim::spawn(spec, compile)?);
-                items.extend(item.try_recv());
+                items.push(on_thread::<Sim, _>(spec, compile)?);
             }
             for item in items {
                 item.join().expect("writing away does not panic");
@@ -156,14 +152,8 @@ fn writeback(row: &'static str, files: usize, jobs: usize) -> Result<Duration, E
             Ok(())
         };
         let spec = ThreadSpec { name: format!("make{maker}"), ..ThreadSpec::default() };
-        let (send, ended) = mpsc::channel();
-        let thread = Sim::spawn(spec, move || drop(send.send(make()))).map_err(failed)?;
-        makers.push((thread, ended));
+        makers.push(Running::<Sim, ()>::start(spec, make)?);
     }
-    for (thread, ended) in makers {
-        Sim::join(thread);
-        let ended: Result<(), nearq_platform::OsError> = ended.try_recv().expect("it has ended");
-        ended.map_err(failed)?;
-    }
+    makers.into_iter().try_for_each(Running::join)?;
     Ok(Sim::now() - begin)
 }

@@ -74,6 +74,11 @@ pub const HOMES: &str = "numa, homes";
 pub const WRITEBACK: &str = "writeback, system";
 /// The same with a queue of scope `numa`.
 pub const WRITEBACK_NUMA: &str = "writeback, numa";
+/// Whether a row is one of those whose items write away.
+fn writes_back(row: &str) -> bool {
+    [WRITEBACK, WRITEBACK_NUMA].contains(&row)
+}
+
 /// A tree of processes that run wherever the kernel puts them.
 pub const TREE: &str = "tree";
 /// A tree of processes that choose a home when they begin.
@@ -312,12 +317,10 @@ impl NumaOptions {
                     Some(nearq) if [TREE, TREE_HOMES].contains(&row) => {
                         timed(|| job::do_as_tree(nearq, row == TREE_HOMES, &job, plan))?
                     }
-                    _ if [WRITEBACK, WRITEBACK_NUMA].contains(&row) => {
-                        timed(|| job::do_with_writeback(row, &job, plan))?
-                    }
+                    _ if writes_back(row) => timed(|| job::do_with_writeback(row, &job, plan))?,
                     _ => timed(|| job::do_as_items(row, &job, plan))?,
                 };
-                job.check(plan.files, [WRITEBACK, WRITEBACK_NUMA].contains(&row))?;
+                job.check(plan.files, writes_back(row))?;
                 Ok(taken)
             })?;
             for (row, taken) in rows.iter().zip(taken) {

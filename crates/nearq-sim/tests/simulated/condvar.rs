@@ -11,7 +11,7 @@ use nearq_model::bound;
 use nearq_platform::{Atomic, AtomicInt, Instant, LockPlatform, Ordering, RunState, Threads};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
 
-use crate::common::{machine, spawn, spawn_on};
+use crate::common::{machine, schedule_of, spawn, spawn_on};
 
 const MODES: [Mode; 4] = [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa];
 
@@ -131,11 +131,7 @@ fn items_pass_with_two_to_384_threads() {
 #[test]
 fn the_condvar_survives_any_schedule_and_every_fault() {
     for seed in 0..bound(48, 480) {
-        let schedule = match seed / 4 % 3 {
-            0 => Schedule::Fair,
-            1 => Schedule::Random,
-            _ => Schedule::Pct { depth: 3 },
-        };
+        let schedule = schedule_of(seed / 4);
         let mut faults = Faults::ALL;
         faults.spawn_refused_one_in = 0;
         let mode = MODES[seed as usize % 4];

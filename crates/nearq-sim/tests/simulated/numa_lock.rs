@@ -12,7 +12,7 @@ use nearq_platform::{Atomic, LockPlatform, Ordering, ThreadSpec, Threads};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
 use nearq_topology::CpuSet;
 
-use crate::common::{machine, on, spawn_on};
+use crate::common::{machine, on, schedule_of, spawn_on};
 
 /// On a cache line of its own.
 #[repr(align(64))]
@@ -96,11 +96,7 @@ fn two_to_384_threads_exclude_each_other_and_all_finish() {
 #[test]
 fn the_lock_survives_any_schedule_and_long_preemptions() {
     for seed in 0..48 {
-        let schedule = match seed / 4 % 3 {
-            0 => Schedule::Fair,
-            1 => Schedule::Random,
-            _ => Schedule::Pct { depth: 3 },
-        };
+        let schedule = schedule_of(seed / 4);
         let mut faults = Faults::ALL;
         faults.spawn_refused_one_in = 0;
         let mode = MODES[seed as usize % 4];

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use nearq_lock::raw::OsqLock;
 use nearq_platform::{LockPlatform, ThreadSpec, Threads};
-use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
+use nearq_sim::{Faults, Sim, Simulation, compute};
 
-use crate::common::machine;
+use crate::common::{machine, schedule_of};
 
 struct Seen(OsqLock<(), Sim>, UnsafeCell<(u32, u32)>);
 // SAFETY: the cell is used under the lock, and simulated threads share one real thread.
@@ -69,11 +69,7 @@ fn many_threads_exclude_each_other_and_all_finish() {
 #[test]
 fn the_lock_survives_any_schedule_and_long_preemptions() {
     for seed in 0..20 {
-        let schedule = match seed % 3 {
-            0 => Schedule::Fair,
-            1 => Schedule::Random,
-            _ => Schedule::Pct { depth: 3 },
-        };
+        let schedule = schedule_of(seed);
         let mut faults = Faults::ALL;
         faults.spawn_refused_one_in = 0;
         let outcome = Simulation::new(machine("l3:2 core:2"), seed)

@@ -8,9 +8,9 @@ use std::time::Duration;
 use nearq_lock::{Mode, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard, Settings};
 use nearq_model::bound;
 use nearq_platform::{LockPlatform, ThreadSpec, Threads};
-use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
+use nearq_sim::{Faults, Machine, Sim, Simulation, compute};
 
-use crate::common::{machine, spawn_on};
+use crate::common::{machine, schedule_of, spawn_on};
 
 /// On a cache line of its own.
 #[repr(align(64))]
@@ -119,11 +119,7 @@ fn two_to_384_threads_exclude_each_other_and_all_finish() {
 #[test]
 fn the_lock_survives_any_schedule_and_long_preemptions() {
     for seed in 0..bound(48, 480) {
-        let schedule = match seed % 3 {
-            0 => Schedule::Fair,
-            1 => Schedule::Random,
-            _ => Schedule::Pct { depth: 3 },
-        };
+        let schedule = schedule_of(seed);
         let mut faults = Faults::ALL;
         faults.spawn_refused_one_in = 0;
         let outcome = Simulation::new(machine("numa:2 l3:2 core:2"), seed)

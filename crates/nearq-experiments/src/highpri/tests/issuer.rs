@@ -1,7 +1,7 @@
 //! Tests of `issuer`: the thread that queues.
 
 use super::*;
-use nearq_platform::{Linux, LockPlatform as _};
+use nearq_platform::{Linux, LockPlatform as _, ThreadSpec};
 
 #[test]
 fn queueing_stays_on_the_time_grid_after_a_delay() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nearq_platform::{LockPlatform, Placement, ThreadSpec, Threads};
-use nearq_sim::{Costs, Outcome, Sim, Simulation};
+use nearq_sim::{Costs, Outcome, Schedule, Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 
 /// The right to wait for a simulated thread's end.
@@ -29,6 +29,11 @@ pub(crate) fn run<R: 'static>(
 
 pub(crate) fn spawn(main: impl FnOnce() + Send + 'static) -> JoinHandle {
     Sim::spawn(ThreadSpec::default(), main).expect("the simulator has room")
+}
+
+/// Each kind of schedule in turn, by seed.
+pub(crate) fn schedule_of(seed: u64) -> Schedule {
+    [Schedule::Fair, Schedule::Random, Schedule::Pct { depth: 3 }][seed as usize % 3]
 }
 
 /// Starts a thread on a CPU, or on a list of them.
