@@ -3,7 +3,7 @@ use crate::Progress;
 use nearq_report::Report;
 use nearq_report::metric;
 
-fn short(machine: &str, writers: &[usize]) -> LockOptions {
+pub(super) fn short(machine: &str, writers: &[usize]) -> LockOptions {
     let common = Common {
         machine: machine.into(),
         runs: Some(2),

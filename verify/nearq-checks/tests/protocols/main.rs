@@ -2,4 +2,5 @@
 
 mod mutex;
 mod mutex_mutants;
+mod properties;
 mod rwlock;

@@ -7,7 +7,9 @@
 use nearq_checks::cycles;
 use nearq_checks::mutex::Mode::{Auto, Numa, Off, Plain};
 use nearq_checks::mutex::{Mode, Op, Scenario, Script, State};
-use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries, Model};
+
+use crate::properties;
 
 /// What can happen in scenarios: the names of the properties.
 const BOUND: &str = "a slot is bound";
@@ -44,17 +46,7 @@ fn check(scenario: &Scenario, reaches: &[&str]) -> usize {
         .spawn_dfs()
         .join();
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
-    for property in scenario.properties() {
-        let path = checker.discovery(property.name);
-        if property.expectation == Expectation::Sometimes {
-            let reached = path.is_some() || !reaches.contains(&property.name);
-            assert!(reached, "{} is never so; {states} states", property.name);
-        } else if let Some(path) = path {
-            let last = path.last_state().clone();
-            let steps = path.into_actions();
-            panic!("{} does not hold after {steps:?}: {last:?}", property.name);
-        }
-    }
+    properties::hold(scenario, &checker, reaches);
     eprintln!("{states} states, up to {depth} steps");
     states
 }

@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use nearq_checks::cycles;
 use nearq_checks::mutex::Mode::{Auto, Off, Plain};
 use nearq_checks::mutex::{Action, Mode, Mutant, Op, Scenario, Script, State, Step};
-use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries, Model};
+
+use crate::properties::not_held;
 
 fn script(threads: u8, domain: u8, mode: Mode, ops: &[Op]) -> Script {
     Script { threads, domain, mode, ops: ops.to_vec() }
@@ -22,12 +24,6 @@ fn failures(scenario: &Scenario) -> Vec<&'static str> {
 fn failures_by_symmetry(scenario: &Scenario) -> Vec<&'static str> {
     let checker = scenario.clone().checker().symmetry_fn(State::representative);
     not_held(scenario, &checker.finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join())
-}
-
-fn not_held(scenario: &Scenario, checker: &impl Checker<Scenario>) -> Vec<&'static str> {
-    let properties = scenario.properties();
-    let must_hold = properties.iter().filter(|one| one.expectation != Expectation::Sometimes);
-    must_hold.map(|one| one.name).filter(|name| checker.discovery(name).is_some()).collect()
 }
 
 /// Checks that `expected` does not hold with the mutant, and that everything holds without it.

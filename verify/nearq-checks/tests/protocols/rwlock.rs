@@ -4,7 +4,9 @@
 use nearq_checks::cycles;
 use nearq_checks::rwlock::What::{Lend, Read, Upgrade, Write};
 use nearq_checks::rwlock::{Mutant, Op, Scenario, Script};
-use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries, Model};
+
+use crate::properties;
 
 const BY_CACHE: &str = "one enters by cache";
 const WAITS_BY_CACHE: &str = "one waits by cache";
@@ -39,17 +41,7 @@ fn check(scenario: &Scenario, reaches: &[&str]) {
     let checker = scenario.clone().checker().threads(2);
     let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
     let states = checker.unique_state_count();
-    for property in scenario.properties() {
-        let path = checker.discovery(property.name);
-        if property.expectation == Expectation::Sometimes {
-            let reached = path.is_some() || !reaches.contains(&property.name);
-            assert!(reached, "{} is never so; {states} states", property.name);
-        } else if let Some(path) = path {
-            let last = path.last_state().clone();
-            let steps = path.into_actions();
-            panic!("{} does not hold after {steps:?}: {last:?}", property.name);
-        }
-    }
+    properties::hold(scenario, &checker, reaches);
     eprintln!("{states} states");
     assert_eq!(cycles::find(scenario, Clone::clone), Ok(states));
 }
@@ -60,10 +52,7 @@ fn is_found(mutant: Mutant, expected: &str, scenario: Scenario) {
     let scenario = Scenario { mutant: Some(mutant), ..scenario };
     let checker = scenario.clone().checker().threads(2);
     let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-    let properties = scenario.properties();
-    let must_hold = properties.iter().filter(|one| one.expectation != Expectation::Sometimes);
-    let found: Vec<_> =
-        must_hold.map(|one| one.name).filter(|name| checker.discovery(name).is_some()).collect();
+    let found = properties::not_held(&scenario, &checker);
     assert!(found.contains(&expected), "{mutant:?}: {found:?}");
 }
 

@@ -5,14 +5,7 @@ use crate::Progress;
 use nearq_report::Collector;
 
 fn options(machine: &str) -> LockOptions {
-    let common = Common {
-        machine: machine.into(),
-        runs: Some(2),
-        duration: Some(Duration::from_millis(10)),
-        goals: true,
-        ..Common::default()
-    };
-    LockOptions { common, writers: Some(vec![2, 6]), ..LockOptions::default() }
+    LockOptions { section: None, ..crate::lock::tests::short(machine, &[2, 6]) }
 }
 
 #[test]
