@@ -7,7 +7,8 @@
 //! - **Only the sum over all lines means something.** A reader leaves at the line of the domain that it runs in then, which may be another
 //!   one than that at which it entered: lines wrap around below zero.
 //! - **A sum of zero, read line by line, proves that no reader is left**, if no reader can enter meanwhile. Each line has been read after all
-//!   who entered were counted there; who leaves is subtracted or not yet. So the sum is at least the number of those that are left. A
+//!   readers that entered were counted there; a reader that leaves is subtracted or not yet. So the sum is at least the number of those that
+//!   are left. A
 //!   *late* reader adds one and takes it back at the same line, as it finds that it has not entered: at each line it adds one or nothing.
 //! - **Late readers of an earlier borrower do no harm.** They found the row's number in a state that has changed since, and take back what
 //!   they added. The new borrower's writer may wait for them in the meantime: they wake it, as readers that leave do.
@@ -73,7 +74,7 @@ impl<P: LockPlatform> ReaderRow<P> {
         &self.lines[domain].counts[usize::from(second)]
     }
 
-    /// Counts a reader, who then has to read the lock's state.
+    /// Counts a reader, which then has to read the lock's state.
     #[inline]
     pub(crate) fn enter(&self, domain: usize, second: bool) {
         // SeqCst: Dekker's pattern with a writer, which changes the state and then reads the lines.

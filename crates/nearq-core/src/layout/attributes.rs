@@ -270,7 +270,7 @@ impl MachineConfig {
     }
 
     /// The CPUs that a queue's mask may name: those that the process may use, within the runtime's mask unless nothing would be left.
-    /// Isolated CPUs are among them: who names a CPU wants it.
+    /// Isolated CPUs are among them: a mask that names a CPU asks for it.
     pub(crate) fn nameable(&self) -> CpuSet {
         within(self.mask.as_ref(), self.limits.effective())
     }

@@ -1,4 +1,4 @@
-//! Isolated CPUs on simulated machines: what keeps off them, and who may use them. The mask of the runtime, from the environment and from the
+//! Isolated CPUs on simulated machines: what keeps off them, and what may use them. The mask of the runtime, from the environment and from the
 //! builder.
 
 use std::collections::BTreeSet;

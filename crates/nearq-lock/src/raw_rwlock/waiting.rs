@@ -89,7 +89,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
 
     /// A step by which the thread gets the lock, or comes closer to it.
     fn step(&self, from: u32, to: u32) -> bool {
-        // Acquire: pairs with the releases of those who left.
+        // Acquire: pairs with the releases of the threads that left.
         self.state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 

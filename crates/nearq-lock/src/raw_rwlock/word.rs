@@ -1,4 +1,4 @@
-//! The bits of a reader-writer lock's state; the head of `raw_rwlock.rs` says who changes them.
+//! The bits of a reader-writer lock's state; the head of `raw_rwlock.rs` says which thread changes which.
 
 /// Which thread besides readers has the lock: [`NONE`], [`UPGRADABLE`], [`WRITER`] or [`ENDING`].
 pub(super) const KIND: u32 = 3;
