@@ -1,8 +1,8 @@
 //! Fork-join: `join` and `install`, on one queue and on several, with panics, limits, sleeps and locks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -47,28 +47,25 @@ fn each_closure_runs_once() {
 
 /// Long leaves can be stolen: a thief gets the second closure although the first one makes no further forks.
 #[test]
-fn two_sleeps_take_as_long_as_one() {
-    let began = Instant::now();
-    let sleep = || thread::sleep(Duration::from_millis(300));
-    queue("sleeps").join(sleep, sleep);
-    let took = began.elapsed();
-    assert!(took < Duration::from_millis(550), "{took:?}");
+fn both_closures_run_at_once() {
+    let (queue, meet) = (queue("both"), Barrier::new(2));
+    let _watchdog = common::watch(None);
+    queue.join(|| _ = meet.wait(), || _ = meet.wait());
 }
 
-/// Four levels of forks whose leaves sleep: blocked workers are replaced, so all sleep at once.
+/// Four levels of forks whose leaves wait for each other: blocked workers are replaced, so all wait at once.
 #[test]
 fn leaves_that_block_are_replaced() {
-    fn sleep(depth: u32) {
+    fn wait(depth: u32, meet: &Barrier) {
         if depth == 0 {
-            nearq_core::block_in_place(|| thread::sleep(Duration::from_millis(100)));
+            nearq_core::block_in_place(|| meet.wait());
         } else {
-            join(|| sleep(depth - 1), || sleep(depth - 1));
+            join(|| wait(depth - 1, meet), || wait(depth - 1, meet));
         }
     }
-    let began = Instant::now();
-    queue("leaves").install(|| sleep(4));
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(1), "16 sleeps of 100 ms took {took:?}");
+    let (queue, meet) = (queue("leaves"), Barrier::new(16));
+    let _watchdog = common::watch(None);
+    queue.install(|| wait(4, &meet));
 }
 
 #[test]
@@ -429,7 +426,7 @@ fn a_scope_runs_what_other_threads_spawn_on_it() {
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("full").max_active(2).build().unwrap();
     let other = runtime.workqueue_builder("other").build().unwrap();
-    let gate = std::sync::Barrier::new(2);
+    let gate = Barrier::new(2);
     let ended = AtomicUsize::new(0);
     let item = || {
         queue.install(|| {
@@ -460,25 +457,18 @@ fn a_scope_runs_what_other_threads_spawn_on_it() {
 fn a_scope_that_waits_helps_the_thief() {
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("helps").max_active(2).build().unwrap();
-    let sleep = |queue: &Workqueue| {
-        queue.join(
-            || thread::sleep(Duration::from_millis(200)),
-            || thread::sleep(Duration::from_millis(200)),
-        );
-    };
-    let began = Instant::now();
+    let _watchdog = common::watch(Some(&runtime));
+    let (both_run, meet) = (Barrier::new(2), Barrier::new(2));
     queue.install(|| {
         queue.scope(|scope| {
-            // The thief takes this one, and the item the other, which is shorter.
-            scope.spawn(|| sleep(&queue));
-            scope.spawn(|| thread::sleep(Duration::from_millis(20)));
+            // The thief takes this one, and the item the other.
+            scope.spawn(|| {
+                both_run.wait();
+                queue.join(|| _ = meet.wait(), || _ = meet.wait());
+            });
+            scope.spawn(|| _ = both_run.wait());
         });
     });
-    let took = began.elapsed();
-    assert!(
-        took < Duration::from_millis(390),
-        "two sleeps of 200 ms beside each other took {took:?}"
-    );
 }
 
 /// A worker that waits for a stolen job sleeps, and wakes when the thief has jobs for it.
@@ -486,18 +476,17 @@ fn a_scope_that_waits_helps_the_thief() {
 fn a_join_that_sleeps_is_woken_to_help() {
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue_builder("woken").max_active(2).build().unwrap();
-    let began = Instant::now();
+    let _watchdog = common::watch(Some(&runtime));
+    let (both_run, meet) = (Barrier::new(2), Barrier::new(2));
     queue.join(
-        // Ends at once, and waits for the other one, which makes jobs later.
-        || thread::sleep(Duration::from_millis(5)),
+        // Ends first, and waits for the other one, which makes jobs later.
+        || _ = both_run.wait(),
         || {
+            both_run.wait();
             thread::sleep(Duration::from_millis(100));
-            let sleep = || thread::sleep(Duration::from_millis(200));
-            queue.join(sleep, sleep);
+            queue.join(|| _ = meet.wait(), || _ = meet.wait());
         },
     );
-    let took = began.elapsed();
-    assert!(took < Duration::from_millis(480), "it took {took:?}; without help, 500 ms");
 }
 
 #[test]
@@ -541,7 +530,8 @@ fn each_index_is_called_once() {
 
 #[test]
 fn two_indexes_run_at_once() {
-    let meet = std::sync::Barrier::new(2);
+    let meet = Barrier::new(2);
+    let _watchdog = common::watch(None);
     queue("two").for_each(0..2, |_| _ = meet.wait());
 }
 
