@@ -44,6 +44,8 @@ pub struct Nodes {
     by_cpu: Vec<usize>,
     /// The places of the machine that cannot be a home: their numbers, and whether they have CPUs at all.
     others: Vec<(usize, bool)>,
+    /// Whether places were left out that may be used.
+    part: bool,
 }
 
 impl Nodes {
@@ -82,6 +84,34 @@ impl Nodes {
             Node { id, memory: *memory, cpus: cpus.clone(), capacity: 1000 * cpus.len() as u32 }
         });
         Self::new(nodes.collect(), distances.concat(), Vec::new())
+    }
+
+    /// Only the places that have the memory of one of these nodes, which the operating system numbers so; `None` if there is none.
+    ///
+    /// ```
+    /// use nearq_home::Nodes;
+    /// use nearq_topology::Topology;
+    ///
+    /// let machine = Topology::from_synthetic("numa:4 core:2")?;
+    /// let nodes = Nodes::of(&machine, machine.online()).near(&[1, 3]).unwrap();
+    /// assert_eq!(nodes.cpus().to_list(), "2-3,6-7");
+    /// // One place, and nevertheless not where everything is anyway.
+    /// let one = nodes.near(&[3]).unwrap();
+    /// assert!(one.is_single() && !one.is_all());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn near(&self, nodes: &[usize]) -> Option<Self> {
+        let kept: Vec<usize> =
+            (0..self.len()).filter(|index| nodes.contains(&self.nodes[*index].memory)).collect();
+        if kept.is_empty() {
+            return None;
+        }
+        let rows = kept.iter().flat_map(|a| kept.iter().map(|b| self.distance(*a, *b)));
+        let distances = rows.collect();
+        let places = kept.iter().map(|index| self.nodes[*index].clone()).collect();
+        let part = self.part || kept.len() < self.len();
+        Some(Self { part, ..Self::new(places, distances, self.others.clone()) })
     }
 
     /// One place that has the CPUs of all places: for callers that want no homes.
@@ -133,7 +163,7 @@ impl Nodes {
                 by_cpu[cpu] = index;
             }
         }
-        Nodes { nodes, distances, by_cpu, others }
+        Nodes { nodes, distances, by_cpu, others, part: false }
     }
 
     /// The number of places; at least one.
@@ -145,6 +175,11 @@ impl Nodes {
     /// Whether there is only one place, so that everything is always at home.
     pub fn is_single(&self) -> bool {
         self.nodes.len() == 1
+    }
+
+    /// Whether the only place has all CPUs that may be used: then nothing needs to be placed.
+    pub fn is_all(&self) -> bool {
+        self.is_single() && !self.part
     }
 
     /// A place.

@@ -20,7 +20,7 @@ const ARCHIVE: (&[u8], usize) = (b"ustar", 257);
 impl Topology {
     /// Reads the machine that a user names on a command line: `sysfs:DIR` or the path of a folder that holds a machine's `/sys`
     /// ([`from_sysfs`](Self::from_sysfs)), a synthetic description ([`from_synthetic`](Self::from_synthetic)), or, with the feature
-    /// `hwloc`, the path of an hwloc XML file.
+    /// `hwloc`, the path of an hwloc XML file. It has its [devices](Self::devices) too.
     ///
     /// # Errors
     /// If it is none of these, or what it names cannot be read.
@@ -41,11 +41,11 @@ impl Topology {
             if folder.is_file() {
                 text_of(folder)?;
             }
-            return Self::from_sysfs(folder);
+            return with_devices(folder);
         }
         let path = Path::new(name);
         if path.is_dir() {
-            return Self::from_sysfs(path);
+            return with_devices(path);
         }
         // This includes a link that leads nowhere, or in a circle: the error says so.
         if path.symlink_metadata().is_ok() || name.starts_with('/') {
@@ -59,6 +59,10 @@ impl Topology {
         }
         Err(TopologyError::Description { text: name.into() })
     }
+}
+
+fn with_devices(folder: &Path) -> Result<Topology, TopologyError> {
+    Ok(Topology::from_sysfs(folder)?.with_devices_of(folder))
 }
 
 #[cfg(feature = "hwloc")]

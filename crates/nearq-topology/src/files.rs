@@ -248,6 +248,21 @@ impl Files {
 
     /// The numbers of the entries of `folder` named `prefix` and a number, ascending.
     pub(crate) fn numbered(&mut self, folder: &Path, prefix: &str) -> Vec<usize> {
+        let number = |name: &str| -> Option<usize> {
+            name.strip_prefix(prefix)
+                .filter(|rest| rest.bytes().all(|b| b.is_ascii_digit()))?
+                .parse()
+                .ok()
+        };
+        let mut numbers: Vec<usize> =
+            self.names(folder).iter().filter_map(|name| number(name)).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// The names of the entries of `folder` that are text, in no order; none if there is no such folder, or, with a note, if it cannot be
+    /// read.
+    pub(crate) fn names(&mut self, folder: &Path) -> Vec<String> {
         if !self.may_access() {
             return Vec::new();
         }
@@ -260,24 +275,33 @@ impl Files {
                 return Vec::new();
             }
         };
-        let number = |name: &str| -> Option<usize> {
-            name.strip_prefix(prefix)
-                .filter(|rest| rest.bytes().all(|b| b.is_ascii_digit()))?
-                .parse()
-                .ok()
-        };
-        let mut numbers: Vec<usize> = Vec::new();
+        let mut names = Vec::new();
         for entry in entries.take(MAX_ACCESSES + 1 - self.accesses) {
             self.accesses += 1;
             match entry {
-                Ok(entry) => numbers.extend(entry.file_name().to_str().and_then(number)),
+                Ok(entry) => names.extend(entry.file_name().into_string()),
                 Err(error) => {
                     self.cannot_read(folder, &error);
                     return Vec::new();
                 }
             }
         }
-        numbers.sort_unstable();
-        numbers
+        names
+    }
+
+    /// The path with all links followed, if it leads somewhere.
+    pub(crate) fn real(&mut self, path: &Path) -> Option<PathBuf> {
+        if !self.may_access() {
+            return None;
+        }
+        match fs::canonicalize(path) {
+            Ok(path) => Some(path),
+            Err(error) => {
+                if !is_absent(&error) {
+                    self.cannot_read(path, &error);
+                }
+                None
+            }
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! Machines from hwloc's XML format, versions 2 and 3: what `lstopo machine.xml` writes.
 //!
 //! Every object carries the set of CPUs it covers, so the tree itself need not be followed. A node covers the CPUs of the object that it is
-//! attached to; if several nodes have the same CPUs (slow and fast memory), the node with the lowest number gets them.
+//! attached to; if several nodes have the same CPUs (slow and fast memory), the node with the lowest number gets them. `devices` reads the
+//! devices, whose place in the tree counts.
 
+mod devices;
 mod limits;
 
 use crate::assemble::{Draft, cache_level, number};
 use crate::error::quoted;
-use crate::{CPU_ID_LIMIT, CacheKind, CpuSet, MAX_NODES, Node, Topology, TopologyError};
+use crate::{CPU_ID_LIMIT, CacheKind, CpuSet, Device, MAX_NODES, Node, Topology, TopologyError};
 use roxmltree::{Document, Node as Element, ParsingOptions};
 use std::collections::BTreeMap;
 
@@ -38,11 +40,12 @@ impl Topology {
     /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
     pub fn from_hwloc_xml(text: &str) -> Result<Self, TopologyError> {
-        read(text).map_err(|reason| TopologyError::Xml { reason })?.finish()
+        let (draft, devices) = read(text).map_err(|reason| TopologyError::Xml { reason })?;
+        Ok(devices::place(draft.finish()?, devices))
     }
 }
 
-fn read(text: &str) -> Result<Draft, String> {
+fn read(text: &str) -> Result<(Draft, Vec<(Device, CpuSet)>), String> {
     limits::check(text)?;
     // hwloc's files contain a document type declaration, which the parser refuses by default.
     let options = ParsingOptions {
@@ -63,17 +66,10 @@ fn read(text: &str) -> Result<Draft, String> {
             quoted(root.tag_name().name())
         ));
     }
-    match root
-        .attribute("version")
-        .map(|version| version.split('.').next().unwrap_or_default().parse::<u32>())
-    {
-        Some(Ok(2..)) => {}
-        _ => {
-            return Err(
-                "its version is older than 2; convert it with `lstopo -i old.xml new.xml`".into()
-            );
-        }
-    }
+    let major = root.attribute("version").and_then(|version| version.split('.').next());
+    let major = major.and_then(|major| major.parse::<u32>().ok()).filter(|major| *major >= 2);
+    let major =
+        major.ok_or("its version is older than 2; convert it with `lstopo -i old.xml new.xml`")?;
     let mut draft = Draft { place: "the XML file".into(), ..Draft::default() };
     let mut nodes_by_gp = BTreeMap::new();
     let mut seen = CpuSet::new();
@@ -91,7 +87,7 @@ fn read(text: &str) -> Result<Draft, String> {
     for matrix in document.descendants().filter(|element| element.has_tag_name("distances2")) {
         distances(&mut draft, matrix, &nodes_by_gp)?;
     }
-    Ok(draft)
+    Ok((draft, devices::read(&document, major)?))
 }
 
 /// The parser's message: on one line, with long quoted texts shortened, and without characters that would control a terminal.

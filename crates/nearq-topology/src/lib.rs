@@ -44,6 +44,7 @@ mod assemble;
 mod cpuset;
 mod debug;
 mod describe;
+mod devices;
 mod distance;
 mod error;
 mod files;
@@ -66,6 +67,7 @@ mod unread;
 pub use describe::text_of;
 
 pub use cpuset::{CPU_ID_LIMIT, CpuSet, Iter};
+pub use devices::{Device, DeviceError, DeviceKind, DeviceName, NearDevice, NodeSource};
 pub use distance::Distance;
 pub use error::{CpuIdTooLarge, ParseError, TopologyError};
 pub use limits::{Limits, Quota};

@@ -117,7 +117,10 @@ impl Topology {
         if same && !self.outdated && !self.unread.iter().any(Unread::may_pass) {
             return Ok(None);
         }
-        let new = Self::from_sysfs_of(root, online)?;
+        let mut new = Self::from_sysfs_of(root, online)?;
+        if !self.devices.is_empty() {
+            new = new.with_devices_of(root);
+        }
         if self.stands_in() || unread::is_as_whole(&new.unread, &self.unread) {
             return Ok((new != *self).then_some(new));
         }

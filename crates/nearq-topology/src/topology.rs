@@ -3,7 +3,7 @@
 use crate::assemble::Draft;
 use crate::distance::CpuPosition;
 use crate::unread::{self, Unread};
-use crate::{Cache, Core, Cpu, CpuSet, Distance, Group, Llc, Node, TopologyError};
+use crate::{Cache, Core, Cpu, CpuSet, Device, Distance, Group, Llc, Node, TopologyError};
 
 /// The most CPUs that a machine may have. Their ids are below [`CPU_ID_LIMIT`](crate::CPU_ID_LIMIT), and may have gaps.
 pub const MAX_CPU_COUNT: usize = 4096;
@@ -57,6 +57,8 @@ pub struct Topology {
     /// A row for each node, in the order of `nodes`.
     pub(crate) distances: Vec<Vec<u32>>,
     pub(crate) caches: Vec<Cache>,
+    /// By kind; GPUs by address.
+    pub(crate) devices: Vec<Device>,
     pub(crate) model: Option<String>,
     pub(crate) notes: Vec<String>,
     /// What exists and could not be read.
@@ -132,6 +134,13 @@ impl Topology {
     /// Every cache, the highest level first, then by first CPU.
     pub fn caches(&self) -> &[Cache] {
         &self.caches
+    }
+
+    /// The GPUs, network interfaces and disks, in this order. Empty unless they were read: by
+    /// [`with_devices_of`](Self::with_devices_of), from an hwloc XML file that has them, or by
+    /// [`from_description`](Self::from_description).
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
     }
 
     /// Index in [`nodes`](Self::nodes) of the node of the CPU with this id; `None` if it is not known, or the CPU is not a possible one.

@@ -271,6 +271,7 @@ impl Draft {
             nodes: self.nodes,
             distances,
             caches,
+            devices: Vec::new(),
             model: self
                 .model
                 .map(|name| shortened(&name).split_whitespace().collect::<Vec<_>>().join(" ")),

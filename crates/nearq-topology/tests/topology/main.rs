@@ -9,6 +9,7 @@ mod skipped;
 
 mod corpus;
 mod degradations;
+mod devices;
 mod hostile;
 mod limits;
 mod machines;
