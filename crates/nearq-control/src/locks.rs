@@ -13,7 +13,8 @@ use nearq_platform::{Instant, Linux, LockPlatform};
 use crate::control_target::{ControlTarget, Tracing};
 use crate::process::this_process;
 use crate::protocol::{
-    AdaptiveLock, Dump, GetDump, Locks, Process, ProcessSettings, Refusal, Setting, Settings, Trace,
+    AdaptiveLock, Dump, GetDump, Locks, Process, ProcessSettings, Refusal, RowedLock, Setting,
+    Settings, Trace,
 };
 use crate::settings_table::{self, LOCKS, SettingDesc};
 use crate::values;
@@ -117,6 +118,10 @@ pub fn dump() -> Locks {
         held: mutex.held,
         caches: mutex.caches.into(),
     });
+    let rwlocks = seen
+        .rwlocks
+        .iter()
+        .map(|lock| RowedLock { row: lock.row.into(), readers: lock.readers.into() });
     Locks {
         mode: settings.mode.to_string(),
         counting: settings.count,
@@ -132,6 +137,7 @@ pub fn dump() -> Locks {
         slept_in_queue: counts.slept_in_queue,
         gave_up: counts.gave_up,
         adaptive: adaptive.collect(),
+        rwlocks: rwlocks.collect(),
     }
 }
 

@@ -29,7 +29,7 @@ pub use dump::{
     Dump, HomeDump, MachineNode, NodeHomes, NodeLimit, PodDump, PoolDump, QueueDump, RescuerDump,
     RunningItem, ScopeDump, WaitingItems,
 };
-pub use locks::{AdaptiveLock, Locks};
+pub use locks::{AdaptiveLock, Locks, RowedLock};
 pub use process::{Access, Process};
 pub use settings::{ProcessSettings, QueueSettings, Setting, Settings};
 pub use statistics::{Bucket, Histogram, PodStatistics, QueueStatistics, Statistics};

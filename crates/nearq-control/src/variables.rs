@@ -70,6 +70,12 @@ pub const VARIABLES: &[Variable] = &[
         "The weights for homes; docs/home.md lists their names",
     ),
     variable(
+        "NEARQ_LOCK_DOMAINS",
+        Reader::Program,
+        "cache (or l3), node or package; cache if not set",
+        "The groups of CPUs for which mutexes have queues, and reader-writer locks counts",
+    ),
+    variable(
         "NEARQ_RAYON_SCOPE",
         Reader::Rayon,
         "cpu, smt, cache, cache_shard, numa or system",
@@ -110,6 +116,18 @@ pub const VARIABLES: &[Variable] = &[
         Reader::Command,
         "set by `nearq run` for its jobs",
         "Marks the processes of a run, so that they can be ended if `nearq` is killed; do not set it by hand",
+    ),
+    variable(
+        "NEARQ_JOB",
+        Reader::Command,
+        "set by `nearq run --from` for its jobs",
+        "The stream of the job and its sequence there, as in JOBS:17: a name that it has whenever it runs",
+    ),
+    variable(
+        "NEARQ_JOB_TRIES",
+        Reader::Command,
+        "set by `nearq run --from` for its jobs",
+        "How many times the job was given to a worker, this time included",
     ),
     variable(
         "NEARQ_TREE_LIBRARY",

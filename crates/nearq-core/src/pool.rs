@@ -58,6 +58,7 @@ pub(crate) mod services;
 mod siblings;
 pub(crate) mod spawn_failure;
 mod threads;
+mod wake;
 pub(crate) mod worker;
 pub(crate) mod worker_slab;
 
@@ -160,6 +161,10 @@ struct Called<P: Platform> {
     awake: P::AtomicU32,
     /// How many may be awake at once. Written by the monitor only.
     max_running: P::AtomicU32,
+    /// Whether a localised queue has used the pool, and the place in the pod near which the next worker wakes up that is brought back:
+    /// see `wake`.
+    localised: P::AtomicU32,
+    wake_turn: P::AtomicU32,
 }
 
 // SAFETY: several threads may follow the pointers at once: they point to the runtime, which owns the pool, and to what the runtime shares
@@ -199,6 +204,8 @@ impl<P: Platform> Pool<P> {
                 short_runners: P::AtomicU32::new(0),
                 awake: P::AtomicU32::new(0),
                 max_running: P::AtomicU32::new(cpus),
+                localised: P::AtomicU32::new(0),
+                wake_turn: P::AtomicU32::new(0),
             }),
             homed: Padded(Homed::new()),
             workers: P::AtomicU32::new(0),

@@ -392,7 +392,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     ) -> Ended<P> {
         let flags = served.flags();
         let stamp = item.stamp();
-        if flags & LOCALIZE != 0 {
+        if flags & LOCALIZE != 0 && !P::receives_wake_hints() {
             self.affinity.localize::<P>(item.origin().cpu());
         }
         let execute = |item: Running<P>| {
@@ -494,6 +494,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         let now = self.let_go();
         self.inner.reap_orphans();
         self.worker.set_sched_idle();
+        self.worker.note_sleep();
         self.pool.idle().settle(self.worker);
         let had_place = self.context.set_place(false);
         if had_place {

@@ -32,7 +32,8 @@
 //! # Settings and observation
 //!
 //! [`Settings`] are those of all mutexes of a process. The environment variable `NEARQ_LOCK` sets the mode: `auto` (the default), `off`,
-//! `plain` or `numa`; any other value causes a warning and means `auto`. [`Statistics`] counts what happens to threads that wait, while
+//! `plain` or `numa`; any other value causes a warning and means `auto`. `NEARQ_LOCK_DOMAINS` says what queues by cache are for: each
+//! last-level cache (`cache`, the default), each `node` or each `package`; it is read when a thread first waits. [`Statistics`] counts what happens to threads that wait, while
 //! [`Settings::count`] is set. [`Snapshot`] shows which mutexes have queues by cache. Tools that change settings by name use the names of
 //! [`Mode`] and [`Threshold`].
 //!
@@ -61,6 +62,7 @@
 mod api;
 mod condvar;
 mod deadline;
+mod domains;
 mod fallible;
 mod lines;
 mod misuse;
@@ -104,7 +106,7 @@ pub use process_state::expect_urgent;
 pub use process_state::start;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 pub use settings::{Mode, Settings, UnknownMode};
-pub use snapshot::{SlottedMutex, Snapshot};
+pub use snapshot::{RowedRwLock, SlottedMutex, Snapshot};
 pub use statistics::Statistics;
 pub use threshold::{OutOfBounds, Threshold};
 

@@ -23,7 +23,7 @@
 //!
 //! # Which threads may spin
 //! Spinning makes sense while another CPU does what is waited for. So no more threads spin in this process than it has CPUs, less one: then
-//! a CPU is left for the thread that all others wait for. They are counted by domain (last-level cache), each of which may have as many
+//! a CPU is left for the thread that all others wait for. They are counted by domain, each of which may have as many
 //! spinners as CPUs, so that the counting stays within the cache; the first domain has one less. If a process may use only one CPU, no
 //! thread spins. Threads of other programs are not counted: the cap keeps our own from harming each other, and the budget of each spin
 //! bounds the rest.
@@ -32,6 +32,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, AtomicInt, CacheMap, ForkHooks, Linux, LockPlatform, Ordering};
 
+use crate::domains::{self, MOST_DOMAINS};
 use crate::fallible;
 use crate::lines::Row;
 use crate::numbered::Numbered;
@@ -44,9 +45,6 @@ use crate::waiter_slab::WaiterSlab;
 
 /// How long a thread that waits for some steps of another thread sleeps.
 const MOMENT: Duration = Duration::from_micros(50);
-
-/// The maximum number of domains. If there are more caches, neighbouring ones share domains.
-pub(crate) const MOST_DOMAINS: usize = 32;
 
 /// How many slots are made at first; then as many again, and then twice as many each time. Their lines of one domain fill a page.
 const FIRST_SLOTS: usize = if cfg!(test) { 1 } else { 64 };
@@ -62,7 +60,7 @@ const EXHAUSTED: u32 = 1 << 31;
 /// The slots of a process, by number. Few at first under test, so that tests cover how more are made.
 type Slots<P> = Numbered<P, Slot<P>, FIRST_SLOTS, SLOT_CHUNKS>;
 
-/// The CPUs under one last-level cache.
+/// The CPUs under one last-level cache, or of one node or package (`domains.rs`).
 #[repr(align(64))]
 pub(crate) struct Domain<P: LockPlatform> {
     /// How many threads spin here.
@@ -82,6 +80,8 @@ pub(crate) struct Bucket<P: LockPlatform> {
     pub(crate) count: P::AtomicU32,
     /// Until when a lock gets no row.
     pub(crate) no_row_until: P::AtomicU64,
+    /// 1 while a reader lends a row to a lock (`by_cache.rs`). In the child of a fork no thread does.
+    pub(crate) lending: P::AtomicU32,
 }
 
 /// How many buckets there are. Two locks that share one wake each other's head, and get no row if the other one does not.
@@ -91,6 +91,8 @@ const BUCKETS: usize = if cfg!(test) { 2 } else { 64 };
 pub(crate) struct ProcessState<P: LockPlatform> {
     pub(crate) waiters: WaiterSlab<P>,
     cache_map: CacheMap,
+    /// The domain of each cache.
+    domain_of: Box<[u8]>,
     pub(crate) domains: Box<[Domain<P>]>,
     /// How many domains have CPUs that the process may use.
     pub(crate) used_domains: usize,
@@ -107,8 +109,9 @@ pub(crate) struct ProcessState<P: LockPlatform> {
     followed: P::AtomicU32,
     /// Counts, by domain.
     pub(crate) counts: Box<[Counts<P>]>,
-    /// The settings, packed.
-    pub(crate) settings: P::AtomicU64,
+    /// The settings, packed, but for the depth, which is read only if they say that there is one.
+    settings: P::AtomicU64,
+    depth: P::AtomicU32,
     /// The rows of reader-writer locks.
     pub(crate) readers: ReaderRows<P>,
     buckets: Box<[Bucket<P>]>,
@@ -186,16 +189,22 @@ impl<P: LockPlatform> ProcessState<P> {
     /// The state of the caller's process. It is created if it does not exist; this may read the machine's description, which takes a while.
     #[inline]
     pub(crate) fn get<'a>() -> &'a Self {
-        let there = P::shared();
-        let there = if there.is_null() { make::<P>() } else { there };
-        // SAFETY: made below, for this platform (a platform has one kind of shared thing, and only this crate shares one), and lives as
-        // long as the platform's process, which the caller is a part of.
-        let process = unsafe { &*there.cast::<Self>() };
+        let process = Self::of_any_process();
         // Acquire: pairs with the release of the thread that renewed it.
         if process.epoch.load(Ordering::Acquire) != P::fork_epoch() << 1 {
             process.renew();
         }
         process
+    }
+
+    /// The state of the caller's process, for a caller that uses nothing of it that the child of a fork has to make fit first.
+    #[inline]
+    pub(crate) fn of_any_process<'a>() -> &'a Self {
+        let there = P::shared();
+        let there = if there.is_null() { make::<P>() } else { there };
+        // SAFETY: made below, for this platform (a platform has one kind of shared thing, and only this crate shares one), and lives as
+        // long as the platform's process, which the caller is a part of.
+        unsafe { &*there.cast::<Self>() }
     }
 
     /// The state of the caller's process, if it exists, for a caller that only observes; and whether its contents are this process's, or
@@ -231,6 +240,9 @@ impl<P: LockPlatform> ProcessState<P> {
                 }
                 self.slots.each(Slot::renew);
                 self.readers.renew();
+                for bucket in &self.buckets {
+                    bucket.lending.store(0, Ordering::Relaxed);
+                }
                 self.counts.iter().for_each(Counts::clear);
                 self.stocking.store(0, Ordering::Relaxed);
                 // Release: pairs with the acquires above.
@@ -243,12 +255,12 @@ impl<P: LockPlatform> ProcessState<P> {
     fn make() -> *const () {
         let cache_map = P::cache_map();
         let caches = cache_map.caches();
-        let count = caches.len().clamp(1, MOST_DOMAINS);
+        let (domain_of, count) = domains::of_caches::<P>(caches);
         let mut domains: Vec<Domain<P>> = (0..count)
             .map(|_| Domain { spinners: P::AtomicU32::new(0), cap: 0, node: 0, memory: None })
             .collect();
-        for (index, cache) in caches.iter().enumerate().rev() {
-            let domain = &mut domains[index * count / caches.len()];
+        for (cache, domain) in caches.iter().zip(&domain_of).rev() {
+            let domain = &mut domains[usize::from(*domain)];
             domain.cap += cache.cpus as u32;
             (domain.node, domain.memory) = (cache.node, cache.memory);
         }
@@ -259,6 +271,7 @@ impl<P: LockPlatform> ProcessState<P> {
         let process = ProcessState {
             waiters: WaiterSlab::new(thread_ended::<P>),
             cache_map,
+            domain_of,
             domains: domains.into_boxed_slice(),
             used_domains,
             reads: reads::<P>(),
@@ -269,9 +282,14 @@ impl<P: LockPlatform> ProcessState<P> {
             stocking: P::AtomicU32::new(0),
             urgent: P::AtomicU32::new(0),
             settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),
+            depth: P::AtomicU32::new(0),
             readers: ReaderRows::new(),
             buckets: (0..BUCKETS)
-                .map(|_| Bucket { count: P::AtomicU32::new(0), no_row_until: P::AtomicU64::new(0) })
+                .map(|_| Bucket {
+                    count: P::AtomicU32::new(0),
+                    no_row_until: P::AtomicU64::new(0),
+                    lending: P::AtomicU32::new(0),
+                })
                 .collect(),
             complained: P::AtomicU32::new(0),
         };
@@ -290,8 +308,19 @@ impl<P: LockPlatform> ProcessState<P> {
     /// The settings of the mutexes.
     #[inline]
     pub(crate) fn settings(&self) -> Settings {
-        // Relaxed: a number; nothing is published with it.
-        Settings::unpack(self.settings.load(Ordering::Relaxed))
+        // Relaxed for both: numbers; nothing is published with them. While the settings are being changed, the depth may be the other one.
+        Settings::unpack(self.settings.load(Ordering::Relaxed), || {
+            self.depth.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Changes the settings, which are within their bounds.
+    pub(crate) fn set(&self, settings: Settings) {
+        // Relaxed for both: as above.
+        if settings.depth != 0 {
+            self.depth.store(settings.depth, Ordering::Relaxed);
+        }
+        self.settings.store(settings.pack(), Ordering::Relaxed);
     }
 
     /// How urgent the caller is, which is about to wait for a condition. If no thread of a real-time class was ever seen, 0, without asking
@@ -433,8 +462,7 @@ impl<P: LockPlatform> ProcessState<P> {
         if self.domains.len() == 1 {
             return 0;
         }
-        let cache = self.cache_map.cache_of(P::current_cpu());
-        cache * self.domains.len() / self.cache_map.caches().len()
+        self.domain_of[self.cache_map.cache_of(P::current_cpu())].into()
     }
 
     /// How many reads take about this many microseconds.

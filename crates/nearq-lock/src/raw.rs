@@ -23,6 +23,8 @@ pub use crate::raw_condvar::RawCondvar;
 pub use crate::raw_mutex::RawMutex;
 pub use crate::raw_rwlock::RawRwLock;
 #[doc(hidden)]
+pub use crate::raw_rwlock::Requests;
+#[doc(hidden)]
 pub use crate::stay::Stay;
 #[doc(hidden)]
 pub use crate::summons::{Called, Summons, WaitsBy};

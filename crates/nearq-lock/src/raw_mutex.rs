@@ -465,6 +465,12 @@ impl<P: LockPlatform> RawMutex<P> {
         self.word.store(0, Ordering::Relaxed);
     }
 
+    /// Whether threads queue up for the lock, or did a moment ago. That may have changed by the time the caller uses the answer.
+    pub(crate) fn is_queued_for(&self) -> bool {
+        // Relaxed: a hint.
+        self.word.load(Ordering::Relaxed) & (TAIL | NUMA) != 0
+    }
+
     /// The word; it may have changed by the time the caller uses the answer.
     #[cfg(test)]
     pub(crate) fn word_now(&self) -> u32 {

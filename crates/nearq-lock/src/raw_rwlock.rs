@@ -2,7 +2,8 @@
 //!
 //! # Protocol
 //! Two words of 32 bits. `state` decides who has the lock. `writers` is a mutex in which writers and upgradable readers queue up; a thread
-//! holds it only while it waits as the *head* of that queue. So the order of writers, and their batches by cache, are those of the mutex.
+//! holds it while it waits as the *head* of that queue, and as a writer until it leaves, if other threads queue up then. So the order of
+//! writers, and their batches by cache, are those of the mutex.
 //! The lock is all zero before its first use, and again, but for `PHASE`, whenever no thread uses it.
 //!
 //! | bits | name | meaning | changed by |
@@ -12,15 +13,18 @@
 //! | 3 | `RESERVED` | only the head changes `KIND` from `NONE` | the head: to 1 when it has waited too long; to 0 when it changes `KIND`, or gives up |
 //! | 4 | `READERS_ASLEEP` | a reader sleeps on `state`, or is about to | a waiting reader to 1; the writer to 0 when it leaves, and then it wakes |
 //! | 5 | `WRITER_ASLEEP` | the head, or a thread that upgrades, sleeps in the lock's bucket, or is about to | that thread to 1; the thread that makes `KIND` `NONE` to 0, and then it wakes; the head, when the lock is its own |
-//! | 6-11 | `ROW` | the number of the row in which readers count themselves, or 0 | a reader that enters while there is no writer, from 0; the `ENDING` writer to 0 when it leaves |
+//! | 6 | `HEAD` | the writer came as the head, and has `writers` | that writer: to 1 when it changes `KIND`; to 0 when it leaves, or gives up |
+//! | 7-11 | `ROW` | the number of the row in which readers count themselves, or 0 | a reader that was too slow, from 0; the `ENDING` writer to 0 when it leaves |
 //! | 12-21 | `ACTIVE` | how many readers have the lock | a reader that enters or leaves; the writer when it leaves |
 //! | 22-31 | `WAITING` | how many readers wait for the next phase | a reader that comes while `KIND` is a writer's, gives up, or enters because the writer has given up; the writer to 0 when it leaves |
 //!
 //! - *read*: if `KIND` is not `WRITER`, `ACTIVE` + 1: the reader has the lock. Otherwise `WAITING` + 1, and the reader has the lock when
 //!   `PHASE` has changed.
 //! - *leave as a reader*: `ACTIVE` - 1. The thread that makes it 0 while `KIND` is `WRITER` and `WRITER_ASLEEP` is set wakes the writer.
-//! - *write*: `KIND` to `WRITER`; the writer has the lock when `ACTIVE` is 0. From then on the thread releases `writers`, if it was the head.
-//! - *leave as a writer*: in one step, `KIND` to `NONE`, `PHASE` changed, `WAITING` moved to `ACTIVE`. To downgrade is the same step, with one more in `ACTIVE`, or with `KIND` to `UPGRADABLE`.
+//! - *write*: `KIND` to `WRITER`; the writer has the lock when `ACTIVE` is 0. If it was the head, and no thread queued up behind it
+//!   when it changed `KIND`, it releases `writers` then. Otherwise it sets `HEAD`, and the next thread does not become the head, nor contend
+//!   for the state's cache line, before this one leaves.
+//! - *leave as a writer*: if `HEAD` is set, release `writers`. Then in one step, `KIND` to `NONE`, `HEAD` to 0, `PHASE` changed, `WAITING` moved to `ACTIVE`. To downgrade is the same step, with one more in `ACTIVE`, or with `KIND` to `UPGRADABLE`.
 //! - *give up* as a writer that waits for readers: `KIND` to what it was. `PHASE` stays, because readers that have been let in may not have
 //!   noticed yet. A reader that waits and finds no writer in the same phase moves itself from `WAITING` to `ACTIVE`.
 //! - *upgrade*: `KIND` from `UPGRADABLE` to `WRITER`; then as *write*.
@@ -54,22 +58,25 @@
 //! `ACTIVE` 0, a waiting reader's is the load that finds the changed `PHASE`.
 
 mod by_cache;
+mod disowned;
+mod leaving;
 mod misuse;
+mod requests;
 mod waiting;
 mod word;
 
 use core::time::Duration;
 
-use nearq_platform::{
-    Atomic, AtomicInt, ConstAtomic, ConstPlatform, Instant, Linux, LockPlatform, Ordering,
-};
+use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPlatform, Ordering};
 
 use self::misuse::{AGAINST_READ, AGAINST_UPGRADABLE, AGAINST_UPGRADE, AGAINST_WRITE, Held};
+pub use self::requests::Requests;
 use self::waiting::Waiting;
 use self::word::{
-    ACTIVE_ONE, KIND, NONE, PHASE, READERS_ASLEEP, RESERVED, UPGRADABLE, WRITER, WRITER_ASLEEP,
-    active, has_space, has_writer, next_phase, row,
+    ACTIVE_ONE, KIND, NONE, PHASE, RESERVED, UPGRADABLE, WRITER, has_space, has_writer, is_open,
+    row,
 };
+#[cfg(test)]
 use crate::process_state::ProcessState;
 use crate::raw::RawMutex;
 
@@ -130,8 +137,8 @@ impl<P: LockPlatform> RawRwLock<P> {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn read(&self) {
-        if !self.enter() {
-            self.read_slow();
+        if let Err(found) = self.enter() {
+            self.read_slow(found);
         }
         misuse::took::<P>(&self.state, Held::Read);
     }
@@ -139,7 +146,7 @@ impl<P: LockPlatform> RawRwLock<P> {
     /// Takes the lock as a reader, if no writer has it or waits for readers to leave. True if the caller has it now.
     #[inline]
     pub fn try_read(&self) -> bool {
-        let entered = self.enter() || self.waiting().try_read();
+        let entered = self.enter().is_ok() || self.waiting().try_read();
         if entered {
             misuse::took::<P>(&self.state, Held::Read);
         }
@@ -157,14 +164,12 @@ impl<P: LockPlatform> RawRwLock<P> {
         self.try_read() || self.read_until(deadline)
     }
 
-    /// One attempt to enter as a reader: false if there is a writer, or another thread was faster.
+    /// One attempt to enter as a reader. An error is the state that was found: there is a writer or a row, or another thread was faster.
     #[inline]
-    fn enter(&self) -> bool {
+    fn enter(&self) -> Result<(), u32> {
         // Relaxed: a guess, which the step below compares.
         let word = self.state.load(Ordering::Relaxed);
-        !has_writer(word)
-            && row(word) == 0
-            && has_space(word)
+        if is_open(word)
             // Acquire: pairs with the release of the writer that left last.
             && self
                 .state
@@ -175,19 +180,23 @@ impl<P: LockPlatform> RawRwLock<P> {
                     Ordering::Relaxed,
                 )
                 .is_ok()
+        {
+            return Ok(());
+        }
+        Err(word)
     }
 
     #[cold]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn read_slow(&self) {
+    fn read_slow(&self, found: u32) {
         misuse::waits::<P>(&self.state, AGAINST_READ);
-        let entered = self.waiting().read(None);
+        let entered = self.waiting().read(Some(found), None);
         debug_assert!(entered, "without a deadline it waits until it has the lock");
     }
 
     #[cold]
     fn read_until(&self, deadline: Instant) -> bool {
-        let entered = self.waiting().read(Some(deadline));
+        let entered = self.waiting().read(None, Some(deadline));
         if entered {
             misuse::took::<P>(&self.state, Held::Read);
         }
@@ -205,20 +214,8 @@ impl<P: LockPlatform> RawRwLock<P> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn unlock_read(&self) {
         misuse::gives_back::<P>(&self.state, Held::Read);
-        // Relaxed: since this thread entered, the state has its phase, and the row if the row counts this thread.
-        let word = self.state.load(Ordering::Relaxed);
-        if row(word) != 0 {
-            by_cache::leave::<P>(word);
-            return;
-        }
-        let state = &raw const self.state;
-        // Release: pairs with the acquire of the writer that finds no reader. `*self` may be gone once this is done.
-        let before = self.state.fetch_sub(ACTIVE_ONE, Ordering::Release);
-        debug_assert!(active(before) > 0, "a reader leaves that is not counted");
-        let is_last = active(before) == 1 || row(before) != 0;
-        if is_last && before & (WRITER | WRITER_ASLEEP) == WRITER | WRITER_ASLEEP {
-            wake_writer::<P>(state);
-        }
+        // SAFETY: as the caller promises.
+        unsafe { self.leave_as_reader() };
     }
 
     // ---- writers ----------------------------------------------------------------------------------------
@@ -298,7 +295,7 @@ impl<P: LockPlatform> RawRwLock<P> {
     pub unsafe fn unlock_write(&self) {
         misuse::gives_back::<P>(&self.state, Held::Write);
         // SAFETY: as the caller promises.
-        unsafe { Self::leave_as_writer(&raw const self.state, NONE) };
+        unsafe { self.leave_as_writer(NONE) };
     }
 
     /// Leaves the lock as a writer and stays as a reader, in one step: no other writer comes in between.
@@ -313,7 +310,7 @@ impl<P: LockPlatform> RawRwLock<P> {
         misuse::gives_back::<P>(&self.state, Held::Write);
         // There is space for one more: no reader is active, and those that wait left one place free (`Waiting::read`).
         // SAFETY: as the caller promises.
-        unsafe { Self::leave_as_writer(&raw const self.state, ACTIVE_ONE) };
+        unsafe { self.leave_as_writer(ACTIVE_ONE) };
         misuse::took::<P>(&self.state, Held::Read);
     }
 
@@ -328,7 +325,7 @@ impl<P: LockPlatform> RawRwLock<P> {
     pub unsafe fn downgrade_to_upgradable(&self) {
         misuse::gives_back::<P>(&self.state, Held::Write);
         // SAFETY: as the caller promises.
-        unsafe { Self::leave_as_writer(&raw const self.state, UPGRADABLE) };
+        unsafe { self.leave_as_writer(UPGRADABLE) };
         misuse::took::<P>(&self.state, Held::Upgradable);
     }
 
@@ -481,75 +478,19 @@ impl<P: LockPlatform> RawRwLock<P> {
     }
 
     // ---- both -------------------------------------------------------------------------------------------
-    /// Leaves a lock that the caller has as a writer: adds `stays` to the state, which says what the caller has from now on.
-    ///
-    /// # Safety
-    /// `state` is the state of a lock that the caller has as a writer.
-    #[inline]
-    unsafe fn leave_as_writer(state: *const P::AtomicU32, stays: u32) {
-        // SAFETY: the caller has the lock. Relaxed: the row is the lock's while it does.
-        let word = unsafe { &*state }.load(Ordering::Relaxed);
-        let leave = |word| next_phase(word, NONE) + stays;
-        if row(word) == 0 {
-            // SAFETY: as the caller promises.
-            unsafe { Self::leave(state, leave) };
-        } else {
-            by_cache::before_writer_leaves::<P>(word);
-            // SAFETY: as the caller promises.
-            unsafe { Self::leave(state, leave) };
-            by_cache::after_writer_has_left::<P>(word, state.addr());
-        }
-    }
-
-    /// Changes `KIND` of a lock that the caller has as a writer or as an upgradable reader, and wakes the threads that this concerns.
-    ///
-    /// # Safety
-    /// `state` is the state of a lock that the caller has so, and `next` gives the lock away by its change to `KIND`.
-    #[inline]
-    unsafe fn leave(state: *const P::AtomicU32, next: impl Fn(u32) -> u32) {
-        // SAFETY: the caller has the lock, and does so until the step succeeds; no thread may free it before.
-        let mut found = unsafe { &*state }.load(Ordering::Relaxed); // a guess, which the step compares
-        loop {
-            let mut left = next(found) & !READERS_ASLEEP;
-            if left & KIND == NONE {
-                left &= !WRITER_ASLEEP;
-            }
-            // SAFETY: as above.
-            let step = unsafe { &*state }.compare_exchange_weak(
-                found,
-                left,
-                Ordering::Release, // pairs with the acquires of the threads that get the lock next
-                Ordering::Relaxed,
-            );
-            match step {
-                Ok(_) => {
-                    if (found & !left) & (READERS_ASLEEP | WRITER_ASLEEP) != 0 {
-                        Self::wake(state, found & !left);
-                    }
-                    return;
-                }
-                Err(other) => found = other,
-            }
-        }
-    }
-
-    /// Wakes those whose bits were removed.
-    #[cold]
-    fn wake(state: *const P::AtomicU32, removed: u32) {
-        if removed & WRITER_ASLEEP != 0 {
-            wake_writer::<P>(state);
-        }
-        if removed & READERS_ASLEEP != 0 {
-            P::wake(state, usize::MAX);
-        }
+    /// Lends a row to a lock, as a reader that was too slow.
+    #[cfg(test)]
+    pub(crate) fn lend_row(&self) {
+        self.waiting().lend_row();
     }
 
     /// Lends a row to a lock that no thread uses; the next writer takes it away, or leaves it to the lock.
     #[cfg(test)]
     pub(crate) fn lend_row_for_test(&self, next_takes_it_away: bool) {
-        let word = self.state.load(Ordering::Acquire);
-        assert!(self.waiting().lend_row(word));
+        let before = self.enter();
+        self.lend_row();
         let word = self.state.load(Ordering::Relaxed);
+        assert!(before.is_ok() && row(word) != 0);
         if next_takes_it_away {
             ProcessState::<P>::get().readers.is_idle(row(word));
         }
@@ -558,7 +499,7 @@ impl<P: LockPlatform> RawRwLock<P> {
 
     #[inline]
     fn waiting(&self) -> Waiting<'_, P> {
-        Waiting::new(&self.state, &self.writers)
+        Waiting::new(&self.state, &self.writers, None)
     }
 
     /// Whether a thread has the lock, waits as a writer for the readers to leave, or the lock is reserved for a writer. That may have
@@ -575,13 +516,6 @@ impl<P: LockPlatform> RawRwLock<P> {
         // Relaxed: a hint; conclude nothing from it.
         has_writer(self.state.load(Ordering::Relaxed))
     }
-}
-
-/// Wakes the head, or the thread that upgrades, of the lock whose state has that address; the lock may be gone.
-#[cold]
-fn wake_writer<P: LockPlatform>(state: *const P::AtomicU32) {
-    let process = ProcessState::<P>::get();
-    process.wake_bucket(ProcessState::<P>::bucket_of(state.addr()));
 }
 
 impl<P: LockPlatform> Drop for RawRwLock<P> {

@@ -1,6 +1,6 @@
 //! Rows: where the readers of a lock count themselves by cache while many of them come from several caches.
 //!
-//! Rows belong to the process and are lent to reader-writer locks, up to 63 at a time, named by six bits of a lock's state. A row has a line
+//! Rows belong to the process and are lent to reader-writer locks, up to 31 at a time, named by five bits of a lock's state. A row has a line
 //! for each domain, in memory of the domain's node (`lines.rs`), with a count for each of two phases. `raw_rwlock.rs` says how they are used;
 //! here is what makes them safe to lend.
 //!
@@ -25,9 +25,9 @@ use crate::fallible;
 use crate::lines::{DomainLine, Row};
 use crate::numbered::Numbered;
 
-/// How many rows are made at first, and chunks of them: there are 63.
+/// How many rows are made at first, and chunks of them: there are 31.
 const FIRST_ROWS: usize = if cfg!(test) { 1 } else { 8 };
-const ROW_CHUNKS: usize = if cfg!(test) { 6 } else { 4 };
+const ROW_CHUNKS: usize = if cfg!(test) { 6 } else { 3 };
 
 /// The readers of a domain, by phase: the second count is that of the phases in which `PHASE` is set.
 #[repr(align(64))]
@@ -99,6 +99,14 @@ impl<P: LockPlatform> ReaderRow<P> {
     pub(crate) fn add(&self, domain: usize, second: bool, readers: u32) {
         // Relaxed: no reader is left, and the lock's release publishes it.
         self.count(domain, second).fetch_add(readers, Ordering::Relaxed);
+    }
+
+    /// In the child of a fork: no reader waits for the phase. No other thread uses the row's lock.
+    pub(crate) fn forget(&self, second: bool) {
+        for line in self.lines.iter() {
+            // Relaxed: there is no other thread, and the lock's user publishes it (`RawRwLock::renew`).
+            line.counts[usize::from(second)].store(0, Ordering::Relaxed);
+        }
     }
 
     /// The sum of a phase's counts.
@@ -220,6 +228,14 @@ impl<P: LockPlatform> ReaderRows<P> {
     /// Gives a row back, whose sums are zero.
     pub(crate) fn free(&self, number: u32) {
         self.rows.free(number);
+    }
+
+    /// Calls a closure with the number of each row that is lent, and about how many readers it counts, in both phases.
+    pub(crate) fn each_lent(&self, mut each: impl FnMut(u32, u32)) {
+        self.rows.each_used(|number, row| {
+            let readers = row.sum(false).wrapping_add(row.sum(true)) as i32;
+            each(number, readers.max(0) as u32);
+        });
     }
 
     /// How many rows are lent.

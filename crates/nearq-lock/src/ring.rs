@@ -45,11 +45,13 @@
 //!
 //! # Forks
 //! In the child of a fork, the waiting threads do not exist, and one of them may have held the lock. The first use in the child starts with
-//! an empty ring, whatever the word says; the records in it are lost to the child.
+//! an empty ring, whatever the word says; the records in it are lost to the child. The word holds the last bits of the process's
+//! epoch. In a word of a process with the same last bits, the owner of the last record does not exist either: its record has all bits.
 //!
 //! The thread that forks may itself be in a wait, if it forks in a signal handler. In the child it continues that wait, but it is not in
 //! the child's ring. So there its wait ends for no reason (`Stay::forked`, [`WaiterSlab::sleep_in_ring`]), and it does not take its record
-//! out of any ring. If it holds the lock at that time, it releases it as one of the parent's.
+//! out of any ring. If it holds the lock at that time, it does not have it in the child: there the ring was that of another process, and a
+//! thread that the handler has started may be in it. So the lock is released by a step from the word as it was taken, which then fails.
 //!
 //! Orderings: taking the lock is acquire, releasing it is release. That orders all accesses to the ring and the records in it, which are
 //! otherwise relaxed. The claim is acquire and release: it hands the record to the queue of a mutex.
@@ -92,8 +94,10 @@ pub(crate) struct Ring<'a, P: LockPlatform> {
     last: u32,
     /// `AWAITED`, or 0.
     awaited: u32,
-    /// The process in which the lock was taken, as in the word.
-    epoch: u32,
+    /// The process in which the lock was taken.
+    process: u32,
+    /// The word as it was then, or was seen since.
+    taken: u32,
 }
 
 /// How a sleep in a ring ended.
@@ -107,15 +111,16 @@ pub(crate) enum Slept {
     Called,
 }
 
-/// The process's part of the word.
-fn epoch<P: LockPlatform>() -> u32 {
-    WaiterSlab::<P>::epoch() << EPOCH_SHIFT & EPOCH
+/// A process's part of the word.
+fn part_of(process: u32) -> u32 {
+    process << EPOCH_SHIFT & EPOCH
 }
 
 impl<'a, P: LockPlatform> Ring<'a, P> {
     /// Takes the lock. `found` is the word's likely value; 0 if the caller does not know.
     pub(crate) fn lock(word: &P::AtomicU32, found: u32, waiters: &'a WaiterSlab<P>) -> Self {
-        let current = epoch::<P>();
+        let process = WaiterSlab::<P>::epoch();
+        let current = part_of(process);
         // A thread that has not slept need not restore `ASLEEP` for other sleepers.
         let mut take = LOCKED;
         let mut spun = false;
@@ -128,8 +133,11 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
                 // Acquire: pairs with the release in `unlock`.
                 match word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
-                        let (last, awaited) = (kept >> LAST_SHIFT, kept & AWAITED);
-                        return Ring { word, waiters, last, awaited, epoch: current };
+                        let last = kept >> LAST_SHIFT;
+                        // Of another process with the same part of the word.
+                        let stale = last != 0 && !waiters.owner_exists(last);
+                        let (last, awaited) = if stale { (0, 0) } else { (last, kept & AWAITED) };
+                        return Ring { word, waiters, last, awaited, process, taken: to };
                     }
                     Err(other) => found = other,
                 }
@@ -165,15 +173,24 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
     }
 
     /// As `unlock`; returns the word as it is then.
-    fn unlock_to(self) -> u32 {
+    fn unlock_to(mut self) -> u32 {
+        let part = part_of(self.process);
         let new = match self.last {
             0 => 0,
-            last => last << LAST_SHIFT | self.awaited | self.epoch,
+            last => last << LAST_SHIFT | self.awaited | part,
         };
-        // SAFETY: the thread that has locked the ring was in it, or acts for a caller that may use it, so it exists until the swap.
-        // Release: pairs with the acquire in `lock`.
-        let before = unsafe { &*self.word }.swap(new, Ordering::Release);
-        if before & ASLEEP != 0 || self.awaited != 0 && new == 0 {
+        // SAFETY: the thread that has locked the ring was in it, or acts for a caller that may use it, so it exists until the step.
+        let word = unsafe { &*self.word };
+        // Release: pairs with the acquire in `lock`. Relaxed on failure: only `ASLEEP` has come, or the ring is another process's.
+        while let Err(found) =
+            word.compare_exchange(self.taken, new, Ordering::Release, Ordering::Relaxed)
+        {
+            if found & (EPOCH | LOCKED) != part | LOCKED {
+                return found;
+            }
+            self.taken = found;
+        }
+        if self.taken & ASLEEP != 0 || self.awaited != 0 && new == 0 {
             // A thread that waits for an empty ring sleeps on the same word as the threads that want the lock; none of them may be missed.
             P::wake(self.word, if self.awaited == 0 { 1 } else { usize::MAX });
         }
@@ -184,7 +201,8 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
     #[inline(always)]
     pub(crate) fn add(&mut self, number: u32, urgency: u32) {
         let record = self.waiters.record(number);
-        // Relaxed, here and below: under the lock.
+        // Relaxed, here and below: under the lock. The owner may have forked since it prepared the record.
+        record.epoch.store(self.process, Ordering::Relaxed);
         if self.last == 0 {
             record.next.store(number, Ordering::Relaxed);
             record.before.store(number, Ordering::Relaxed);

@@ -4,9 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use nearq_platform::{
-    Atomic, AtomicInt, Linux, LockPlatform, Ordering, parse_switch, read_setting,
-};
+use nearq_platform::{AtomicInt, Linux, LockPlatform, Ordering, parse_switch, read_setting};
 
 use crate::process_state::ProcessState;
 use crate::threshold::{OutOfBounds, Threshold};
@@ -91,6 +89,9 @@ impl FromStr for Mode {
     }
 }
 
+/// The least number of [`Settings::hand_overs`].
+pub(crate) const LEAST_HAND_OVERS: u32 = 16;
+
 /// The modes' names.
 const MODES: &str = "off, auto, plain and numa";
 
@@ -131,10 +132,13 @@ pub struct Settings {
     /// `plain` or `numa`; `auto` if it is not set.
     pub mode: Mode,
     /// After this many hand-overs in a row, the mutex decides whether to change to a queue for each cache: 16 to 2048, default 100
-    /// (`osq_keep_times`, where the default is 32, and the depth of the queue is counted instead, `osq_lock_depth`).
+    /// (`osq_keep_times`, where the default is 32).
     pub hand_overs: u32,
     /// It changes if at least this many percent of those hand-overs went to another cache: 1 to 100, default 25.
     pub remote_percent: u32,
+    /// If this is not 0, the rule of the published lock decides in place of the percentage: the mutex changes if more than this many threads
+    /// wait then, wherever they are: 0 to 32, default 0 (`osq_lock_depth`, 5 to 32, where the default is 8).
+    pub depth: u32,
     /// After it was taken this many times in a row within a cache, another cache has the turn, if threads wait there: 5 to 2048, default 24
     /// (`osq_node_max`, where it is 256).
     pub batch: u32,
@@ -157,6 +161,7 @@ impl Default for Settings {
             mode: Mode::Auto,
             hand_overs: 100,
             remote_percent: 25,
+            depth: 0,
             batch: 24,
             patience: Duration::from_millis(1),
             quiet: 8,
@@ -199,8 +204,7 @@ impl Settings {
     #[doc(hidden)]
     pub fn set_for_process_in<P: LockPlatform>(self) {
         let settings = self.within_bounds::<P>();
-        // Relaxed: a number; nothing is published with it.
-        ProcessState::<P>::get().settings.store(settings.pack(), Ordering::Relaxed);
+        ProcessState::<P>::get().set(settings);
     }
 
     /// Clamped, with a warning about each value that was out of bounds, unless there was one already.
@@ -265,10 +269,12 @@ impl Settings {
         )
     }
 
-    /// As one number, so that one load reads them.
+    /// As one number, so that one load reads them; but for the depth, of which it says only whether there is one. The settings are within
+    /// their bounds.
     pub(crate) fn pack(self) -> u64 {
         self.mode as u64
-            | u64::from(self.hand_overs) << 2
+            | u64::from(self.hand_overs - LEAST_HAND_OVERS) << 2
+            | u64::from(self.depth != 0) << 13
             | u64::from(self.remote_percent) << 14
             | u64::from(self.batch) << 21
             | u64::from(self.quiet) << 33
@@ -277,10 +283,12 @@ impl Settings {
             | (self.patience.as_micros() as u64) << 44
     }
 
-    pub(crate) fn unpack(packed: u64) -> Self {
+    /// The settings of that number; `depth` is asked for the depth if there is one.
+    pub(crate) fn unpack(packed: u64, depth: impl FnOnce() -> u32) -> Self {
         Settings {
             mode: Mode::from_bits(packed),
-            hand_overs: (packed >> 2) as u32 & 0xfff,
+            hand_overs: ((packed >> 2) as u32 & 0x7ff) + LEAST_HAND_OVERS,
+            depth: if packed >> 13 & 1 == 1 { depth() } else { 0 },
             remote_percent: (packed >> 14) as u32 & 0x7f,
             batch: (packed >> 21) as u32 & 0xfff,
             quiet: (packed >> 33) as u32 & 0x7f,
@@ -301,6 +309,7 @@ mod tests {
             mode: Mode::Numa,
             hand_overs: value,
             remote_percent: percent,
+            depth: value,
             batch: value,
             patience: long,
             quiet: value,
@@ -310,26 +319,29 @@ mod tests {
         let too_much = all(u32::MAX, u32::MAX, Duration::MAX);
         let most = too_much.clamped();
         assert_eq!((most.hand_overs, most.batch, most.quiet), (2048, 2048, 127));
-        assert_eq!((too_much.differing(&most), most.differing(&most)), (0b11_1111, 0));
-        assert_eq!(Settings::unpack(most.pack()), most);
+        assert_eq!((too_much.differing(&most), most.differing(&most)), (0b111_1111, 0));
+        assert_eq!(Settings::unpack(most.pack(), || 32), most);
         let least = all(0, 0, Duration::ZERO).clamped();
         assert_eq!(
             (least.hand_overs, least.batch, least.quiet, least.remote_percent),
             (16, 5, 1, 1)
         );
-        assert_eq!(Settings::unpack(least.pack()), least);
+        assert_eq!(Settings::unpack(least.pack(), || unreachable!()), least);
         let usual = Settings::default();
-        assert_eq!((Settings::unpack(usual.pack()), usual.clamped()), (usual, usual));
+        assert_eq!(
+            (Settings::unpack(usual.pack(), || unreachable!()), usual.clamped()),
+            (usual, usual)
+        );
     }
 
     #[test]
     fn out_of_bounds_settings_are_reported_with_their_bounds() {
         let wanted = Settings { batch: 1, quiet: 200, ..Settings::default() };
         let clamped = wanted.clamped();
-        assert_eq!(wanted.differing(&clamped), 0b01_0100);
-        let both = wanted.complaint(&clamped, 0b01_0100);
+        assert_eq!(wanted.differing(&clamped), 0b010_1000);
+        let both = wanted.complaint(&clamped, 0b010_1000);
         assert!(both.contains("batch 1 (allowed are 5 to 2048; using 5), quiet 200 ("), "{both}");
-        assert!(!wanted.complaint(&clamped, 0b00_0100).contains("quiet"));
+        assert!(!wanted.complaint(&clamped, 0b000_1000).contains("quiet"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::Settings;
+use crate::settings::LEAST_HAND_OVERS;
 
 /// One of the numeric [`Settings`], for tools that read and set them by name.
 ///
@@ -30,6 +31,8 @@ pub enum Threshold {
     HandOvers,
     /// [`Settings::remote_percent`].
     RemotePercent,
+    /// [`Settings::depth`].
+    Depth,
     /// [`Settings::batch`].
     Batch,
     /// [`Settings::patience`], in microseconds.
@@ -45,6 +48,7 @@ impl Threshold {
     pub const ALL: &'static [Threshold] = &[
         Threshold::HandOvers,
         Threshold::RemotePercent,
+        Threshold::Depth,
         Threshold::Batch,
         Threshold::Patience,
         Threshold::Quiet,
@@ -61,6 +65,7 @@ impl Threshold {
         match self {
             Threshold::HandOvers => "hand_overs",
             Threshold::RemotePercent => "remote_percent",
+            Threshold::Depth => "depth",
             Threshold::Batch => "batch",
             Threshold::Patience => "patience",
             Threshold::Quiet => "quiet",
@@ -71,8 +76,9 @@ impl Threshold {
     /// The allowed values, in its [unit](Self::unit).
     pub fn bounds(self) -> RangeInclusive<u64> {
         match self {
-            Threshold::HandOvers => 16..=2048,
+            Threshold::HandOvers => LEAST_HAND_OVERS.into()..=2048,
             Threshold::RemotePercent => 1..=100,
+            Threshold::Depth => 0..=32,
             Threshold::Batch => 5..=2048,
             Threshold::Patience => 10..=1_000_000,
             Threshold::Quiet => 1..=127,
@@ -90,6 +96,7 @@ impl Threshold {
         match self {
             Threshold::HandOvers => settings.hand_overs.into(),
             Threshold::RemotePercent => settings.remote_percent.into(),
+            Threshold::Depth => settings.depth.into(),
             Threshold::Batch => settings.batch.into(),
             Threshold::Patience => u64::try_from(settings.patience.as_micros()).unwrap_or(u64::MAX),
             Threshold::Quiet => settings.quiet.into(),
@@ -110,6 +117,7 @@ impl Threshold {
         match self {
             Threshold::HandOvers => settings.hand_overs = short,
             Threshold::RemotePercent => settings.remote_percent = short,
+            Threshold::Depth => settings.depth = short,
             Threshold::Batch => settings.batch = short,
             Threshold::Patience => settings.patience = Duration::from_micros(value),
             Threshold::Quiet => settings.quiet = short,

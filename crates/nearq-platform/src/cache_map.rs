@@ -4,10 +4,10 @@ use nearq_topology::Topology;
 
 use crate::Machine;
 
-/// For each CPU its last-level cache, and for each such cache its node and how many of its CPUs this process may
+/// For each CPU its last-level cache, and for each such cache its node, its package and how many of its CPUs this process may
 /// use.
 ///
-/// Caches and nodes are named by their index in the machine's [`Topology`]. Looking a CPU up is one load.
+/// Caches, nodes and packages are named by their index in the machine's [`Topology`]. Looking a CPU up is one load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheMap {
     by_cpu: Vec<u32>,
@@ -21,6 +21,8 @@ pub struct CacheInfo {
     pub node: usize,
     /// The system's number of that node, as memory policies name it; `None` if the machine does not say.
     pub memory: Option<usize>,
+    /// Index of its package; 0 if the machine does not say.
+    pub package: usize,
     /// How many of its CPUs the process may use.
     pub cpus: usize,
 }
@@ -38,6 +40,7 @@ impl CacheMap {
             .map(|cache| CacheInfo {
                 node: cache.node_index.unwrap_or(0),
                 memory: cache.node_index.map(|node| topology.nodes()[node].id),
+                package: cache.cpus.iter().find_map(|cpu| topology.package_index(cpu)).unwrap_or(0),
                 cpus: cache.cpus.intersection(&usable).len(),
             })
             .collect();
@@ -46,7 +49,8 @@ impl CacheMap {
 
     /// One cache for all CPUs, for when only the number of the machine's CPUs is known.
     pub fn single(cpus: usize) -> Self {
-        CacheMap { by_cpu: Vec::new(), caches: vec![CacheInfo { node: 0, memory: None, cpus }] }
+        let cache = CacheInfo { node: 0, memory: None, package: 0, cpus };
+        CacheMap { by_cpu: Vec::new(), caches: vec![cache] }
     }
 
     /// The caches.
@@ -88,6 +92,17 @@ mod tests {
         assert_eq!(memory, [Some(0), Some(0), Some(1), Some(1)]);
         assert_eq!((map.cache_of(0), map.cache_of(5), map.cache_of(7)), (0, 2, 3));
         assert_eq!((map.cache_of(99), map.in_use(), map.cpus()), (0, 3, 5));
-        assert_eq!(CacheMap::single(3).caches(), [CacheInfo { node: 0, memory: None, cpus: 3 }]);
+        let single = CacheInfo { node: 0, memory: None, package: 0, cpus: 3 };
+        assert_eq!(CacheMap::single(3).caches(), [single]);
+    }
+
+    #[test]
+    fn caches_have_packages() {
+        let text = "package:2 numa:2 l3:2 core:1 pu:1";
+        let topology = Topology::from_synthetic(text).expect("well formed");
+        let limits = Limits::unlimited(CpuSet::from_range(0..8));
+        let map = CacheMap::of(&Machine { topology, limits });
+        let packages: Vec<_> = map.caches().iter().map(|cache| cache.package).collect();
+        assert_eq!(packages, [0, 0, 0, 0, 1, 1, 1, 1]);
     }
 }

@@ -67,6 +67,16 @@ pub trait Placement: Threads {
         0
     }
 
+    /// Asks the machine's scheduler to treat `cpu` as the CPU on which a thread, which sleeps, ran last: at its next wake-up it runs there
+    /// or near there, if it may and a CPU is idle. This is a hint: it moves no thread by itself and does not change where the thread may
+    /// run. It has no effect unless a scheduler [receives](Self::receives_wake_hints) it. Takes no lock and makes no system call.
+    fn set_wake_hint(_thread: Self::Thread, _cpu: usize) {}
+
+    /// Whether a scheduler receives wake hints ([`set_wake_hint`](Self::set_wake_hint)). One load.
+    fn receives_wake_hints() -> bool {
+        false
+    }
+
     // ---- memory -----------------------------------------------------------------------------------------
 
     /// Sets where the pages that the caller touches first come from.

@@ -74,7 +74,7 @@ macro_rules! simulated_atomic {
             }
             #[inline]
             fn swap(&self, value: $value, order: Ordering) -> $value {
-                at(self, Access::ReadModifyWrite, || {
+                at(self, Access::Update, || {
                     let before = self.0.swap(value, order);
                     (before, before != value)
                 })
@@ -114,22 +114,22 @@ macro_rules! simulated_atomic_int {
         impl AtomicInt<$value> for $name {
             #[inline]
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                at(self, Access::ReadModifyWrite, || (self.0.fetch_add(value, order), value != 0))
+                at(self, Access::Update, || (self.0.fetch_add(value, order), value != 0))
             }
             #[inline]
             fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                at(self, Access::ReadModifyWrite, || (self.0.fetch_sub(value, order), value != 0))
+                at(self, Access::Update, || (self.0.fetch_sub(value, order), value != 0))
             }
             #[inline]
             fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                at(self, Access::ReadModifyWrite, || {
+                at(self, Access::Update, || {
                     let before = self.0.fetch_and(value, order);
                     (before, before & value != before)
                 })
             }
             #[inline]
             fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                at(self, Access::ReadModifyWrite, || {
+                at(self, Access::Update, || {
                     let before = self.0.fetch_or(value, order);
                     (before, before | value != before)
                 })

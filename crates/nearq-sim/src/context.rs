@@ -217,10 +217,19 @@ impl Shared {
 
     /// Charges a cost, and waits for the caller's turn.
     pub(crate) fn step(&self, cost: impl FnOnce(&World) -> u64) {
+        self.step_as(World::charge, cost);
+    }
+
+    /// The same, for a step of the kernel.
+    pub(crate) fn step_in_kernel(&self, cost: impl FnOnce(&World) -> u64) {
+        self.step_as(World::charge_kernel, cost);
+    }
+
+    fn step_as(&self, charge: fn(&mut World, u64), cost: impl FnOnce(&World) -> u64) {
         {
             let mut world = self.world.borrow_mut();
             let cost = cost(&world);
-            world.charge(cost);
+            charge(&mut world, cost);
         }
         self.sync();
     }

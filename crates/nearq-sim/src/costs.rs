@@ -62,6 +62,8 @@ costs! {
     // ---- single lines: atomics ---------------------------------------------------------------------------
     /// A read or write of a line that this CPU holds.
     own_line = 1,
+    /// A read or write of a line that this CPU holds, as one of several that a CPU executes at once, in picoseconds.
+    own_line_ps = 1_000,
     /// What a read-modify-write costs on top of a write.
     read_modify_write = 5,
     /// Getting a line from another CPU of the same core.
@@ -75,6 +77,14 @@ costs! {
     /// Getting a line from the nearest node of another package; from farther nodes the cost grows in proportion to the firmware's
     /// distances.
     other_package = 200,
+    /// What a line takes longer for each of the two CPUs whose node is another one of the package than the line's home.
+    home_same_package = 0,
+    /// What a line takes longer for each of the two CPUs whose node is in another package than the line's home, if it is the nearest such
+    /// node; for farther ones it grows in proportion.
+    home_other_package = 0,
+    /// A read-modify-write of a line that another CPU has, if it is executed where the line is at home and not by the CPU itself. Every kind
+    /// but a compare-exchange. 0: the CPU gets the line for each.
+    far_atomic = 0,
     /// A memory fence.
     fence = 10,
     /// One check of `wait_until_changed`, the pause included.
@@ -111,10 +121,15 @@ costs! {
     // ---- the kernel --------------------------------------------------------------------------------------
     /// Reading the clock.
     clock = 20,
+    /// Reading the CPU's cycle counter.
+    counter = 20,
     /// Entering and leaving the kernel.
     system_call = 200,
     /// Making a sleeping thread ready: the waker's cost for each.
     wake_up = 1_000,
+    /// Interrupting another CPU for a woken thread, because it is idle or runs a thread that has to give way: the waker's cost beside
+    /// `wake_up`. The other CPU does not wait for it.
+    interrupt = 0,
     /// Leaving idle: from the wake-up to the first instruction of the switch.
     idle_exit = 1_000,
     /// Switching a CPU to another thread.
@@ -142,6 +157,7 @@ impl Costs {
     pub fn unit(name: &str) -> &'static str {
         match name {
             "smt_percent" => "%",
+            "own_line_ps" => "ps",
             "clock_mhz" => "MHz",
             _ if name.ends_with("_stream") || name.ends_with("_bandwidth") => "MB/s",
             _ if name.ends_with("_size") => "bytes",
@@ -149,10 +165,11 @@ impl Costs {
         }
     }
 
-    /// The same costs with one of them at `percent` of what it is, at least 1. None if there is no such cost.
+    /// The same costs with one of them at `percent` of what it is, at least 1 unless it is 0. None if there is no such cost.
     pub fn scaled(mut self, name: &str, percent: u64) -> Option<Self> {
         let cost = self.get_mut(name)?;
-        *cost = (*cost * percent / 100).max(1);
+        // A cost of nothing stays one.
+        *cost = (*cost * percent / 100).max((*cost).min(1));
         Some(self)
     }
 }
@@ -190,7 +207,7 @@ mod tests {
         for name in Costs::NAMES {
             let half = Costs::DEFAULT.scaled(name, 50).expect("listed");
             let cost = Costs::DEFAULT.get(name).expect("listed");
-            assert_eq!(half.get(name), Some((cost / 2).max(1)), "{name}");
+            assert_eq!(half.get(name), Some((cost / 2).max(cost.min(1))), "{name}");
             assert_eq!(Costs::unit(name) == "bytes", name.ends_with("size"), "{name}");
         }
         assert_eq!(Costs::DEFAULT.scaled("luck", 50), None);

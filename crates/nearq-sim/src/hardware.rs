@@ -26,6 +26,8 @@ pub(crate) struct Hardware {
     capacities: Vec<u64>,
     /// Nanoseconds that a line takes from node to node, row by row.
     between_nodes: Vec<u64>,
+    /// Nanoseconds of the way from a node to a line's home, row by row. Empty if the home does not count.
+    to_home: Vec<u64>,
     costs: Costs,
 }
 
@@ -48,7 +50,17 @@ impl Hardware {
             }
         }
         let between_nodes = by_node(&topology, 0, costs.same_package, costs.other_package);
-        Hardware { topology, locations, siblings, capacities, between_nodes, costs: *costs }
+        let (near, far) = (costs.home_same_package, costs.home_other_package);
+        let to_home = if near.max(far) > 0 { by_node(&topology, 0, near, far) } else { Vec::new() };
+        Hardware {
+            topology,
+            locations,
+            siblings,
+            capacities,
+            between_nodes,
+            to_home,
+            costs: *costs,
+        }
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -100,8 +112,13 @@ impl Hardware {
         self.capacities[cpu]
     }
 
-    /// Nanoseconds that a line takes from one CPU to another.
-    pub(crate) fn transfer(&self, from: usize, to: usize) -> u64 {
+    /// Nanoseconds that a line takes from a last-level cache to a CPU below it.
+    pub(crate) fn same_llc(&self) -> u64 {
+        self.costs.same_llc
+    }
+
+    /// Nanoseconds that a line takes from one CPU to another, if its home is the node of either.
+    fn transfer(&self, from: usize, to: usize) -> u64 {
         let (a, b) = (self.locations[from], self.locations[to]);
         if from == to {
             self.costs.own_line
@@ -114,6 +131,23 @@ impl Hardware {
         } else {
             self.costs.same_core
         }
+    }
+
+    /// Nanoseconds that a line takes from one CPU to another, with its home on the node `home`.
+    ///
+    /// The one that wants it asks the home, the home asks the owner, and the owner sends it: three ways. With the home on the node of
+    /// either CPU, the third is as long as the other two together, and all three are part of the published costs. Another home makes the
+    /// first two longer. Below one last-level cache the home is not asked.
+    pub(crate) fn line(&self, from: usize, to: usize, home: usize) -> u64 {
+        let near = self.transfer(from, to);
+        let (a, b) = (self.locations[from], self.locations[to]);
+        if self.to_home.is_empty() || a.llc == b.llc {
+            return near;
+        }
+        let nodes = self.topology.nodes().len();
+        let way = |from: u32, to: usize| self.to_home[from as usize * nodes + to];
+        let ways = way(a.node, home) + way(b.node, home);
+        near + ways.saturating_sub(way(a.node, b.node as usize))
     }
 }
 
@@ -166,6 +200,22 @@ mod tests {
         assert_eq!(hardware.llc_cpus(5).to_list(), "4-7");
         assert_eq!(hardware.node_cpus(5).to_list(), "0-7");
         assert_eq!(hardware.numbers(), 16);
+    }
+
+    #[test]
+    fn a_home_far_from_both_cpus_costs_both_ways() {
+        let costs = Costs { home_same_package: 40, home_other_package: 100, ..Costs::DEFAULT };
+        let topology = Topology::from_synthetic("pack:2 numa:2 l3:2 core:2").expect("well formed");
+        let hardware = Hardware::new(topology.clone(), &costs);
+        // From CPU 0, with each of the four nodes as the home.
+        let by_home = |to| [0, 1, 2, 3].map(|home| hardware.line(0, to, home));
+        let Costs { same_llc, other_llc, same_package, other_package, .. } = costs;
+        assert_eq!(by_home(1), [same_llc; 4], "the home is not asked");
+        assert_eq!(by_home(2), [0, 80, 200, 200].map(|longer| other_llc + longer));
+        assert_eq!(by_home(4), [0, 0, 160, 160].map(|longer| same_package + longer));
+        assert_eq!(by_home(8), [0, 40, 0, 40].map(|longer| other_package + longer));
+        let silent = Hardware::new(topology, &Costs::DEFAULT);
+        assert_eq!([0, 1, 2, 3].map(|home| silent.line(0, 8, home)), [other_package; 4]);
     }
 
     #[test]

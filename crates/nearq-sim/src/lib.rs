@@ -78,6 +78,7 @@ pub use atomic::{AtomicPtr, AtomicU32, AtomicU64};
 pub use costs::Costs;
 pub use faults::{FaultCounts, Faults};
 pub use machine::{MOST_CPUS, Machine, MachineError};
+pub use machines::calibration::{Calibration, Measurement, Noise};
 pub use outcome::{Activity, Ending, Outcome, Panicked, Progressed, Unfinished};
 pub use platform::{Sim, compute};
 pub use process::{Process, ProcessInfo};

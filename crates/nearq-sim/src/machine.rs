@@ -1,12 +1,12 @@
 //! A machine to simulate: its shape and what things cost on it.
 
 use std::fmt;
-use std::path::Path;
 
 use nearq_topology::{Topology, TopologyError};
 
 use crate::costs::Costs;
 use crate::machines;
+use crate::machines::calibration::Calibration;
 use crate::source::{Origin, Source};
 
 /// Most CPUs of a simulated machine.
@@ -34,6 +34,8 @@ pub struct Machine {
     pub(crate) clock_mhz: u64,
     /// Where each cost comes from, in the order of [`Costs::NAMES`], then the clock.
     pub(crate) sources: Vec<Source>,
+    /// How it was measured, if `nearq sim calibrate` did that.
+    pub(crate) calibration: Option<Calibration>,
 }
 
 /// Clock of a machine of which only the shape is known.
@@ -69,12 +71,20 @@ impl Machine {
         let mut sources: Vec<Source> =
             names.map(|name| given(*name, costs.get(name).unwrap_or_default())).collect();
         sources.push(given("clock_mhz", clock_mhz));
-        Ok(Machine { name: name.into(), about, topology, costs, clock_mhz, sources })
+        Ok(Machine {
+            name: name.into(),
+            about,
+            topology,
+            costs,
+            clock_mhz,
+            sources,
+            calibration: None,
+        })
     }
 
-    /// The machine that a text describes: the name of one that is built in, the path of a file that describes one, which
-    /// ends in `.json` (docs/machines.md has the format), or what [`Topology::from_description`] takes, with default costs
-    /// by distance.
+    /// The machine that a text describes: the name of one that is built in; the path of a file that describes one, which
+    /// ends in `.json` or `.machine` (docs/machines.md has the format); what [`Topology::from_description`] takes, with default
+    /// costs by distance; or the same, `@` and such a file, with the costs of the file.
     ///
     /// # Errors
     /// If it describes no machine, or a machine that is too large.
@@ -83,12 +93,29 @@ impl Machine {
         if let Some(machine) = Self::named(text) {
             return Ok(machine);
         }
-        if Path::new(text).extension().is_some_and(|extension| extension == "json") {
+        let shape = |shape: &str| {
+            Topology::from_description(shape)
+                .map_err(|source| MachineError::Unknown { text: shape.into(), source })
+        };
+        if let Some((named, file)) = machines::shape_and_costs(text) {
+            let topology = match Self::named(named) {
+                Some(machine) => machine.topology,
+                None => shape(named)?,
+            };
+            return machines::with_costs_of(text, topology, file);
+        }
+        if machines::is_file(text) {
             return machines::read(text);
         }
-        let topology = Topology::from_description(text)
-            .map_err(|source| MachineError::Unknown { text: text.into(), source })?;
-        Self::of(text, topology)
+        Self::of(text, shape(text)?)
+    }
+
+    /// The machine, called `name`, that the text of a machine file describes. Its shape is a description or hwloc's XML, and no other file.
+    ///
+    /// # Errors
+    /// If the text is no machine file.
+    pub fn of_file(name: &str, text: &str) -> Result<Self, MachineError> {
+        machines::of_text(name, text)
     }
 
     /// The same machine with other costs.
@@ -127,6 +154,11 @@ impl Machine {
     /// Clock of its fastest cores, in MHz: for work that is declared in cycles.
     pub fn clock_mhz(&self) -> u64 {
         self.clock_mhz
+    }
+
+    /// How it was measured, if its file was written by `nearq sim calibrate`.
+    pub fn calibration(&self) -> Option<&Calibration> {
+        self.calibration.as_ref()
     }
 
     /// Where each of its costs comes from: one entry for each of [`Costs::NAMES`], in that order, and one for the

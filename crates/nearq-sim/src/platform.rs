@@ -54,6 +54,13 @@ impl Sim {
         }
     }
 
+    /// Reads the cycle counter of the CPU, as user code does without the kernel's clock. A tick is a nanosecond of virtual time.
+    pub fn counter() -> u64 {
+        let shared = context::expect("Sim::counter");
+        shared.step(|world| world.costs.counter);
+        shared.world.borrow().now()
+    }
+
     /// How often control has passed to a simulated thread so far. Between two reads by a thread that sleeps in between, it grows by the
     /// times that control passed to other threads, and by one for the sleeper's own return. On an idle machine it grows only by the latter.
     pub fn switches() -> u64 {
@@ -139,6 +146,13 @@ impl Sim {
         );
         let now = world.now();
         world.set_limits(limits, now);
+    }
+
+    /// From now on the scheduler receives [wake hints](nearq_platform::Placement::set_wake_hint), as if an administrator loaded nearq-scx,
+    /// or no longer does. A hint sets the thread's [wake CPU](Self::set_wake_cpu). At first it receives none, as Linux's own scheduler.
+    pub fn receive_wake_hints(receives: bool) {
+        let shared = context::expect("Sim::receive_wake_hints");
+        shared.world.borrow_mut().wake_hints = receives;
     }
 
     /// Makes the scheduler treat `cpu` as a thread's previous CPU at its next wake-up: the search for an idle CPU starts at `cpu`, and the
@@ -238,7 +252,7 @@ fn nanos(duration: Duration) -> u64 {
 /// Enters the simulated kernel.
 pub(crate) fn system_call<'a>(what: &str) -> &'a Shared {
     let shared = context::expect(what);
-    shared.step(|world| world.costs.system_call);
+    shared.step_in_kernel(|world| world.costs.system_call);
     shared
 }
 
@@ -315,7 +329,7 @@ pub(crate) fn start(
     main: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle, OsError> {
     let shared = context::expect("Threads::spawn");
-    shared.step(|world| world.costs.spawn);
+    shared.step_in_kernel(|world| world.costs.spawn);
     let (thread, refused) = {
         let mut world = shared.world.borrow_mut();
         if world.refuses_spawn() {

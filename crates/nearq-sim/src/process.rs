@@ -136,7 +136,7 @@ impl Sim {
     pub fn fork(name: &str, main: impl FnOnce() + Send + 'static) -> Result<Process, OsError> {
         let shared = context::expect("Sim::fork");
         // Creating the thread is part of the cost.
-        shared.step(|world| world.costs.fork.saturating_sub(world.costs.spawn));
+        shared.step_in_kernel(|world| world.costs.fork.saturating_sub(world.costs.spawn));
         let spec = ThreadSpec { name: name.to_owned(), ..ThreadSpec::default() };
         let thread = start(spec, true, main)?.0;
         // No time has passed since the thread was made: it has not run yet.
@@ -154,7 +154,7 @@ impl Sim {
     /// `EBUSY` if the process has other threads. (Linux would end them; a simulated thread cannot be ended.)
     pub fn exec(name: &str) -> Result<(), OsError> {
         let shared = context::expect("Sim::exec");
-        shared.step(|world| world.costs.exec);
+        shared.step_in_kernel(|world| world.costs.exec);
         {
             let mut world = shared.world.borrow_mut();
             let id = world.me().process;

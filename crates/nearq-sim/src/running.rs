@@ -80,8 +80,8 @@ impl World {
 
     // ---- threads that need a CPU -----------------------------------------------------------------------
 
-    /// Finds a CPU for a thread that can run.
-    pub(crate) fn make_ready(&mut self, slot: usize, now: u64, reason: Reason) {
+    /// Finds a CPU for a thread that can run. Returns whether another CPU than the caller's was interrupted for it.
+    pub(crate) fn make_ready(&mut self, slot: usize, now: u64, reason: Reason) -> bool {
         let thread = self.thread(slot);
         let cpu = self.ask(now, |scheduler, kernel| scheduler.select_cpu(kernel, thread, reason));
         if self.threads.at(slot).state == State::Ready {
@@ -99,14 +99,18 @@ impl World {
         entry.waits = (now, cpu);
         entry.wake_cpu = None;
         self.ask(now, |scheduler, kernel| scheduler.enqueue(kernel, thread, cpu, reason));
+        let mut interrupted = true;
         if self.idle.contains(cpu) {
             self.leave_idle(cpu, now);
         } else if self.cpus[cpu].current.is_some()
             && self.ask(now, |scheduler, kernel| scheduler.preempts(kernel, thread, cpu))
         {
             self.request(cpu, now);
+        } else {
+            interrupted = false;
         }
         self.carry_out_orders(now);
+        interrupted && cpu != self.cpu
     }
 
     /// Recomputes where a thread may run, and moves it there. A thread that may run only on CPUs that are offline may run on all CPUs from

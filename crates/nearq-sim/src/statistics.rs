@@ -31,6 +31,9 @@ pub struct CpuStatistics {
 pub struct ThreadStatistics {
     /// How long it has run.
     pub ran: Duration,
+    /// How much of that it has spent in the kernel: in system calls, in page faults, and on waking other threads. Switches between threads
+    /// and ticks are no thread's time.
+    pub in_kernel: Duration,
     /// How long it has waited for CPUs, up to when it last got one.
     pub waited: Duration,
     /// The CPU that it is on or was on last.
@@ -50,7 +53,7 @@ impl Sim {
     /// What was counted for each CPU, by its number. It costs as much as reading a file: three system calls.
     pub fn cpu_statistics() -> Vec<CpuStatistics> {
         let shared = context::expect("Sim::cpu_statistics");
-        shared.step(|world| FILE * world.costs.system_call);
+        shared.step_in_kernel(|world| FILE * world.costs.system_call);
         let world = shared.world.borrow();
         let of = |cpu: usize| CpuStatistics {
             ran: Duration::from_nanos(world.cpus[cpu].ran + world.not_counted(cpu)),
@@ -65,7 +68,7 @@ impl Sim {
     /// If the thread has ended.
     pub fn thread_statistics(thread: Thread) -> Result<ThreadStatistics, OsError> {
         let shared = context::expect("Sim::thread_statistics");
-        shared.step(|world| FILE * world.costs.system_call);
+        shared.step_in_kernel(|world| FILE * world.costs.system_call);
         let world = shared.world.borrow();
         let entry = world.threads.find(thread).ok_or_else(|| gone(thread))?;
         let running = match entry.state {
@@ -74,6 +77,7 @@ impl Sim {
         };
         Ok(ThreadStatistics {
             ran: Duration::from_nanos(entry.cpu_time + running),
+            in_kernel: Duration::from_nanos(entry.kernel_time),
             waited: Duration::from_nanos(entry.waited),
             cpu: entry.cpu,
         })

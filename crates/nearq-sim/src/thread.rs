@@ -102,6 +102,8 @@ pub(crate) struct Entry {
     /// What it is doing in one piece.
     pub(crate) piece: Option<Piece>,
     pub(crate) cpu_time: u64,
+    /// How much of its CPU time it has spent in the kernel.
+    pub(crate) kernel_time: u64,
     /// While running: the time up to which `cpu_time` is counted.
     pub(crate) counted_to: u64,
     /// How long it has waited for CPUs, up to when it last got one.
@@ -176,6 +178,7 @@ impl Threads {
             has_run: false,
             piece: None,
             cpu_time: 0,
+            kernel_time: 0,
             counted_to: 0,
             waited: 0,
             waits: (0, cpu),

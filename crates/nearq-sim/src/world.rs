@@ -18,7 +18,7 @@ use crate::faults::Faults;
 use crate::hardware::Hardware;
 use crate::injection::Injection;
 use crate::kept::Kept;
-use crate::memory::{Access, AddressMap, Memory};
+use crate::memory::{Access, AddressMap, By, Memory};
 use crate::outcome::{Ending, Panicked, Progressed};
 use crate::priorities::Priorities;
 use crate::process::Processes;
@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub(crate) costs: Costs,
     pub(crate) limits: Limits,
     pub(crate) settings: BTreeMap<String, String>,
+    /// Whether the scheduler receives wake hints.
+    pub(crate) wake_hints: bool,
     pub(crate) schedule: Schedule,
     pub(crate) scheduler: Box<dyn Scheduler>,
     /// The orders of the scheduler that have not been carried out yet.
@@ -112,6 +114,7 @@ impl World {
             costs: *costs,
             limits,
             settings: BTreeMap::new(),
+            wake_hints: false,
             schedule: Schedule::Fair,
             scheduler,
             orders: Orders::default(),
@@ -172,6 +175,13 @@ impl World {
         self.cpus[self.cpu].clock += cost;
     }
 
+    /// Charges what the kernel does for the running thread.
+    pub(crate) fn charge_kernel(&mut self, cost: u64) {
+        let cost = self.jittered(cost);
+        self.cpus[self.cpu].clock += cost;
+        self.me_mut().kernel_time += cost;
+    }
+
     pub(crate) fn record(&mut self, kind: Kind, number: u64) {
         let (time, id) = (self.now(), self.me().id);
         self.trace.record(time, self.cpu, id, kind, number);
@@ -180,8 +190,9 @@ impl World {
     /// Charges an access of the running thread.
     pub(crate) fn access(&mut self, address: usize, access: Access) {
         let now = self.now();
-        let (line, cost) =
-            self.memory.access(address, self.cpu, access, now, &self.hardware, &self.costs);
+        let policy = &self.threads.at(self.slot).placing.policy;
+        let by = By { cpu: self.cpu, now, policy };
+        let (line, cost) = self.memory.access(address, access, by, &self.hardware, &self.costs);
         self.accesses += 1;
         self.record(if access == Access::Read { Kind::Read } else { Kind::Write }, line);
         self.charge(cost);
@@ -242,14 +253,18 @@ impl World {
             if queue.is_empty() {
                 self.sleepers.remove(&address);
             }
-            self.charge(self.costs.wake_up);
-            self.wake_slot(slot, self.now());
+            self.charge_kernel(self.costs.wake_up);
+            let interrupted = self.wake_slot(slot, self.now());
+            if interrupted && self.costs.interrupt > 0 {
+                self.charge_kernel(self.costs.interrupt);
+            }
             woken += 1;
         }
         woken
     }
 
-    fn wake_slot(&mut self, slot: usize, now: u64) {
+    /// Wakes a thread. Returns whether another CPU was interrupted.
+    fn wake_slot(&mut self, slot: usize, now: u64) -> bool {
         self.events.clear_timer(Timer::Deadline { slot });
         let thread = self.threads.at_mut(slot);
         thread.outcome = Wait::Woken;
@@ -258,7 +273,7 @@ impl World {
         let (id, cpu) = (thread.id, self.cpu);
         let waker = self.threads.in_slot(self.slot).map_or(0, |waker| waker.id);
         self.trace.record(now, cpu, waker, Kind::Ready, id);
-        self.make_ready(slot, now, Reason::Woken);
+        self.make_ready(slot, now, Reason::Woken)
     }
 
     /// A thread's timer has run out.

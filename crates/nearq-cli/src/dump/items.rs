@@ -117,5 +117,8 @@ pub(super) fn mutexes(locks: &Locks) -> String {
         let held = if lock.held { "held" } else { "free" };
         let _ = writeln!(text, "slot[{:02}] {held} caches={}", lock.slot, lock.caches);
     }
+    for lock in &locks.rwlocks {
+        let _ = writeln!(text, "row[{:02}] readers={}", lock.row, lock.readers);
+    }
     text
 }

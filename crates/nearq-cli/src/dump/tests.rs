@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nearq_control::protocol::{
     AdaptiveLock, HomeDump, Locks, MachineNode, NodeHomes, NodeLimit, PodDump, PoolDump, QueueDump,
-    RescuerDump, RunningItem, ScopeDump, WaitingItems,
+    RescuerDump, RowedLock, RunningItem, ScopeDump, WaitingItems,
 };
 
 use nearq_platform::{Linux, Threads as _};
@@ -190,6 +190,7 @@ fn two_nodes() -> Dump {
             slept_in_queue: 44,
             gave_up: 5,
             adaptive: vec![AdaptiveLock { slot: 3, held: true, caches: 2 }],
+            rwlocks: vec![RowedLock { row: 2, readers: 40 }],
         }),
     }
 }

@@ -38,6 +38,18 @@ pub struct Locks {
     /// The mutexes that have a slot for queues by cache now, by the number of the slot.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub adaptive: Vec<AdaptiveLock>,
+    /// The reader-writer locks whose readers count themselves by cache now, by the number of the row.
+    #[serde(default, deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
+    pub rwlocks: Vec<RowedLock>,
+}
+
+/// A reader-writer lock whose readers count themselves by cache now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowedLock {
+    /// The number of its row of counts.
+    pub row: u64,
+    /// At least how many readers there are, those that wait included.
+    pub readers: u64,
 }
 
 /// A mutex that has a slot for queues by cache now.

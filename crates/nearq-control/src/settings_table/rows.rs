@@ -138,7 +138,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueAccessors)] = &[
     queue(
         "localize",
         YES_NO,
-        "Whether a worker runs an item on the CPU that queued it, if it can",
+        "Whether a worker runs an item on the CPU that queued it, if it can; near it, if a scheduler takes hints",
         "",
         "Workqueue::set_localize",
         accessors! { NotPerCpu, |queue| plain(digit(queue.set.localize)), localize = values::parse_switch },
@@ -361,6 +361,13 @@ pub(crate) const LOCKS: &[(SettingDesc, Key)] = &[
         "It uses them if at least this many percent of those hand-overs went to another cache",
         ["", "", "nearq_lock::Settings::remote_percent"],
         Key::Threshold(Threshold::RemotePercent),
+    ),
+    process(
+        "lock_depth",
+        "0 to 32",
+        "If not 0: it uses them if more than this many threads wait after those hand-overs, wherever they went",
+        ["/proc/zx_numa_lock/osq_lock_depth", "", "nearq_lock::Settings::depth"],
+        Key::Threshold(Threshold::Depth),
     ),
     process(
         "lock_batch",

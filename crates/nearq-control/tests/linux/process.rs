@@ -43,7 +43,16 @@ impl Actor {
 
     pub(crate) fn run(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
+        // Of a program that was just copied, a process that another test forks meanwhile may have the descriptor that writes it, until that
+        // process executes its own program.
+        let mut process = loop {
+            match command.spawn() {
+                Err(busy) if busy.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                spawned => break spawned.unwrap(),
+            }
+        };
         let lines = BufReader::new(process.stdout.take().unwrap());
         Actor { process, lines }
     }

@@ -11,9 +11,9 @@ use nearq_control::protocol::{
     Access, AdaptiveLock, Bucket, Dump, DumpReply, GetDump, GetProcess, GetSettings, GetStatistics,
     Histogram, HomeDump, Keep, KeepReply, Locks, MachineNode, NodeHomes, NodeLimit, PodDump,
     PodStatistics, PoolDump, Process, ProcessReply, ProcessSettings, QueueDump, QueueSettings,
-    QueueStatistics, Refusal, Request, RescuerDump, RunningItem, ScopeDump, Set, Setting, Settings,
-    SettingsReply, Statistics, StatisticsReply, Trace, TraceBatch, TraceEvent, TraceKind,
-    TracedQueue, WaitingItems,
+    QueueStatistics, Refusal, Request, RescuerDump, RowedLock, RunningItem, ScopeDump, Set,
+    Setting, Settings, SettingsReply, Statistics, StatisticsReply, Trace, TraceBatch, TraceEvent,
+    TraceKind, TracedQueue, WaitingItems,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -118,6 +118,7 @@ mod samples {
             slept_in_queue: 1,
             gave_up: 1,
             adaptive: vec![AdaptiveLock { slot: 1, held: true, caches: 1 }],
+            rwlocks: vec![RowedLock { row: 1, readers: 1 }],
         }
     }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use nearq_home::{NodeError, WeightError};
 use nearq_platform::OsError;
-use nearq_topology::CpuSet;
+use nearq_topology::{CpuSet, DeviceError};
 
 use crate::base::ids::QueueKind;
 
@@ -111,6 +111,8 @@ pub enum Error {
     Machine(String),
     /// A node that cannot be a home.
     NoHome(NodeError),
+    /// A device of which no node is known.
+    NoDevice(DeviceError),
     /// A weight of homes that does not exist, or that is not allowed.
     Weight(WeightError),
     /// The operating system refused.
@@ -193,6 +195,7 @@ impl fmt::Display for Error {
             ),
             Error::Machine(text) => write!(f, "{text}"),
             Error::NoHome(why) => write!(f, "{why}"),
+            Error::NoDevice(why) => write!(f, "{why}"),
             Error::Weight(wrong) => write!(f, "{wrong}"),
             Error::Refused(refused) => write!(f, "{refused}"),
         }

@@ -226,11 +226,12 @@ impl<P: Platform> NodeActive<P> {
 
     // ---- admitting ------------------------------------------------------------------------------------------
 
-    /// Admits an item by the domain's own counter, and gets the pwq credits for the next ones. For a caller that finds the pwq without a
-    /// credit.
+    /// Admits an item by the domain's own counter, and gets the pwq credits for the next ones, if it has none. For a caller that finds the
+    /// pwq without a credit, or loses the race for one.
     pub(crate) fn refill(&self, pwq: &PoolWorkqueue<P>) -> Entry {
         // Before the ceiling is read: see `credits`.
         let version = pwq.credits.version();
+        let most = if pwq.credits.count() == 0 { MOST_CREDITS } else { 1 };
         // After the version: no credits come to a pwq that is retired.
         if pwq.is_retired() {
             return Entry::Elsewhere;
@@ -256,7 +257,7 @@ impl<P: Platform> NodeActive<P> {
                 }
             }
             // One pwq never gets so many that the others find nothing: with a low limit there are no credits.
-            let more = ((top - admitted) / (2 * askers)).clamp(1, MOST_CREDITS);
+            let more = ((top - admitted) / (2 * askers)).clamp(1, most);
             // Added, not compared: on a large machine nearly all issuers would lose the race. The excess goes back; until then it only
             // makes `admitted` too high. SeqCst: `is_empty` reads it after the completions.
             let admitted = self.admitted.fetch_add(more, Ordering::SeqCst);

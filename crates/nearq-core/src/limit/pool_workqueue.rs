@@ -441,6 +441,9 @@ impl<P: Platform> PoolWorkqueue<P> {
 
     pub(crate) fn set_flags(&self, flags: u32) {
         self.flags.store(flags, Ordering::Relaxed);
+        if flags & LOCALIZE != 0 {
+            self.pool.set_localised();
+        }
     }
 
     /// One item of two to this power may be a sample.

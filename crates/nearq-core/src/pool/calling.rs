@@ -57,7 +57,7 @@ impl<P: Platform> Pool<P> {
         }
         match self.pop_to_wake() {
             Wakeup::Unneeded => {}
-            Wakeup::Worker(worker) => worker.parker.unpark(),
+            Wakeup::Worker(worker) => self.wake(worker),
             Wakeup::NoneAsleep => self.no_worker_sleeps::<HOMED>(),
         }
     }
@@ -102,7 +102,7 @@ impl<P: Platform> Pool<P> {
                     return true;
                 }
                 if let Wakeup::Worker(worker) = sibling.pop_to_wake() {
-                    worker.parker.unpark();
+                    sibling.wake(worker);
                     return true;
                 }
                 if sibling.wants_workers() && sibling.start_worker(false) {
@@ -117,7 +117,7 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn wake_another(&self) -> bool {
         match self.idle.pop_another(&self.services().workers, false) {
             Wakeup::Worker(worker) => {
-                worker.parker.unpark();
+                self.wake(worker);
                 true
             }
             _ => false,
@@ -131,7 +131,7 @@ impl<P: Platform> Pool<P> {
         }
         match self.idle.pop_another(&self.services().workers, true) {
             Wakeup::Worker(worker) => {
-                worker.parker.unpark();
+                self.wake(worker);
                 true
             }
             _ => {
@@ -205,7 +205,7 @@ impl<P: Platform> Pool<P> {
         for sibling in self.siblings().take(POOLS_CHECKED).filter(near).filter(free) {
             let called = match sibling.pop_to_wake() {
                 Wakeup::Worker(worker) => {
-                    worker.parker.unpark();
+                    sibling.wake(worker);
                     true
                 }
                 Wakeup::NoneAsleep => sibling.wants_workers() && sibling.start_worker(false),

@@ -46,7 +46,7 @@ impl<P: Platform> Pool<P> {
         if self.has_work() {
             self.services().alarm.arm();
             if let Wakeup::Worker(other) = self.pop_to_wake() {
-                other.parker.unpark();
+                self.wake(other);
             }
         }
     }

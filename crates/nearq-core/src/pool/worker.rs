@@ -83,6 +83,8 @@ pub(crate) struct Worker<P: Platform> {
     home: P::AtomicU32,
     /// When it took its batch or entered its start hook.
     began: P::AtomicU64,
+    /// One more than the CPU on which it went to sleep; 0 if that is not known. Relaxed: a hint (`wake`).
+    slept_on: P::AtomicU32,
     /// Whether it is in its start hook. Relaxed: only displayed.
     hooked: P::AtomicU32,
     /// The worker's thread, as the system knows it.
@@ -115,6 +117,7 @@ impl<P: Platform> Worker<P> {
             running: P::AtomicPtr::new(core::ptr::null_mut()),
             home: P::AtomicU32::new(0),
             began: P::AtomicU64::new(0),
+            slept_on: P::AtomicU32::new(0),
             hooked: P::AtomicU32::new(0),
             thread: Mutex::new_in(None),
             handle: Mutex::new_in(None),
@@ -307,6 +310,18 @@ impl<P: Platform> Worker<P> {
     /// As [`home`](Self::home), by the worker itself.
     pub(crate) fn set_home(&self, node: Option<u32>) {
         self.home.store(node.map_or(0, |node| node + 1), Ordering::Relaxed);
+    }
+
+    /// The CPU on which it went to sleep, if a scheduler received wake hints then.
+    pub(crate) fn slept_on(&self) -> Option<usize> {
+        self.slept_on.load(Ordering::Relaxed).checked_sub(1).map(|cpu| cpu as usize)
+    }
+
+    /// The worker itself is about to sleep.
+    pub(crate) fn note_sleep(&self) {
+        if P::receives_wake_hints() {
+            self.slept_on.store(P::current_cpu() as u32 + 1, Ordering::Relaxed);
+        }
     }
 
     /// The account whose items it serves now; null between batches.

@@ -17,8 +17,7 @@ impl<P: Platform> Home<P> {
     /// that it starts meanwhile inherit both the CPUs and the memory policy. If there is only one node, this does nothing. If the system
     /// refuses the memory policy, there is one warning.
     ///
-    /// A machine-wide scheduler for home nodes (`nearq-scx`), if it is loaded, learns of this too. An exception is the first thread of a
-    /// process, which would stand for the whole process.
+    /// A machine-wide scheduler for home nodes (`nearq-scx`), if it is loaded, learns of this too, for this thread alone.
     ///
     /// ```
     /// # use nearq_core as nearq;

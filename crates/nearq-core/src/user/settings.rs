@@ -212,6 +212,10 @@ impl<P: Platform> WorkqueueBuilder<P> {
     }
 
     /// Sets whether an item runs on exactly the CPU that queued it, if a worker can run there. Off if not set.
+    ///
+    /// A worker is sent to that CPU and waits there, although others may be idle. This seldom pays: `docs/scopes.md` has figures. If a
+    /// scheduler receives hints, as nearq-scx does, there is only a hint at the wake-up: the worker runs on that CPU or near it, if one is
+    /// idle there.
     pub fn localize(mut self, localize: bool) -> Self {
         self.attributes.localize = localize;
         self

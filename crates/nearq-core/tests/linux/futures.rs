@@ -217,11 +217,14 @@ fn an_endlessly_yielding_future_lets_other_items_run() {
     for round in 0..200 {
         assert_eq!(queue.spawn(move || round).join().unwrap(), round);
     }
-    eventually("each runs many times", || {
-        turns.iter().all(|turns| turns.load(Ordering::Relaxed) > 1000)
-    });
-    // The futures take turns: at any time they have had nearly the same number of turns.
-    let now: Vec<_> = turns.iter().map(|turns| turns.load(Ordering::Relaxed)).collect();
+    let all = || turns.iter().map(|turns| turns.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    // Some may have begun earlier than others.
+    eventually("each has begun", || all().iter().all(|turns| *turns > 0));
+    let begun = all();
+    let since = || all().iter().zip(&begun).map(|(now, begun)| now - begun).collect::<Vec<_>>();
+    eventually("each runs many times", || since().iter().all(|turns| *turns > 1000));
+    // From then on the futures take turns: at any time they have had nearly the same number of turns.
+    let now = since();
     let (least, most) = (now.iter().min().unwrap(), now.iter().max().unwrap());
     stop.store(true, Ordering::Relaxed);
     for handle in yielders {

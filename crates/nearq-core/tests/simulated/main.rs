@@ -23,6 +23,7 @@ mod simulated_rescue;
 mod simulated_stalls;
 mod thread_limit;
 mod unused_pools;
+mod wake_hints;
 
 #[global_allocator]
 static ALLOCATOR: nearq_sim::LineAligned = nearq_sim::LineAligned;

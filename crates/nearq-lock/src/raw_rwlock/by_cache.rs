@@ -2,14 +2,18 @@
 //! whose invariants go on here; `readers.rs` says what makes rows safe to lend.
 //!
 //! # Protocol
-//! If readers of several caches meet at `state`, each of them moves its line from cache to cache. So a reader that has lost the race for it a
-//! few times lends a *row* to the lock (`readers.rs`): a line with two counts for each domain, one for the phases in which `PHASE` is set and
+//! If readers of several caches meet at `state`, each of them moves its line from cache to cache. So a reader that loses the race for it
+//! lends a *row* to the lock (`readers.rs`): a line with two counts for each domain, one for the phases in which `PHASE` is set and
 //! one for the others. While the lock has a row, readers do not write `state`.
 //!
 //! - *read*: find `ROW` and `PHASE` in `state`, add one to the count of that phase at the line of the reader's domain, and read `state`
 //!   again. Same `ROW`, same `PHASE` and no writer: the reader has the lock. If there was a writer, the reader adds one to the count of the
 //!   *next* phase instead, and has the lock when `PHASE` has changed and `ROW` is still the same. In all other cases it takes back what it
 //!   has added, and starts over. While `KIND` is `ENDING`, it is counted in `WAITING`, because the row is about to go.
+//! - *lend*: with the bucket's `lending` taken, so that no other reader lends the lock a row: if `ROW` is 0, add the row's number to the
+//!   state. That step cannot fail, however many readers come at once, and the lock may have a writer by then: its lines are all zero, and
+//!   readers that come count themselves there. The writer may be asleep, or about to be, without having told the row (`readers.rs`), and
+//!   readers that entered by `ACTIVE` leave at the row from now on. So the lender wakes it.
 //! - *leave as a reader*: if there is a row, subtract one from the count of the phase at the line of the domain in which the reader is now;
 //!   otherwise as in `raw_rwlock.rs`. It need not remember how it entered, because only the sum means something: the lock's readers are
 //!   `ACTIVE` plus the sum of the phase's counts, of which some may have wrapped around.
@@ -29,10 +33,10 @@
 //!    lent since it entered by `ACTIVE`: then the sum is still right.
 //! 10. **A reader by cache does not touch the lock after it has subtracted**: the row belongs to the process.
 
-use nearq_platform::{Atomic, LockPlatform, Ordering};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering};
 
 use super::waiting::Waiting;
-use super::word::{ACTIVE_ONE, ENDING, KIND, ROW_SHIFT, WRITER, active, has_writer, row, second};
+use super::word::{ENDING, KIND, ROW_SHIFT, WRITER, active, has_writer, row, second};
 use crate::process_state::ProcessState;
 use crate::settings::Settings;
 
@@ -82,7 +86,7 @@ impl Place {
 
 /// A reader leaves, which found `word` while it has the lock.
 pub(super) fn leave<P: LockPlatform>(word: u32) {
-    let process = ProcessState::<P>::get();
+    let process = ProcessState::<P>::of_any_process();
     let domain = process.current_domain();
     Place { row: row(word), domain, second: second(word) }.leave(process);
 }
@@ -156,6 +160,16 @@ pub(super) fn after_writer_has_left<P: LockPlatform>(word: u32, address: usize) 
     }
 }
 
+/// In the child of a fork: no thread waits for the lock, which has that state.
+#[cold]
+pub(super) fn forget_waiting<P: LockPlatform>(word: u32) {
+    if row(word) != 0 {
+        let row = ProcessState::<P>::get().readers.get(row(word));
+        row.forget(!second(word));
+        row.is_awake();
+    }
+}
+
 /// The lock, which had that state, ends. No other thread uses it.
 #[cold]
 pub(super) fn lock_ends<P: LockPlatform>(word: u32) {
@@ -195,27 +209,34 @@ impl<P: LockPlatform> Waiting<'_, P> {
         (counted, place)
     }
 
-    /// Lends a row to the lock, of which the caller becomes a reader by the same step, if the state is still `word`, which has neither a
-    /// row nor a writer.
+    /// Lends a row to the lock, if it has none and may have one. The caller is a reader that has not entered.
     #[cold]
-    pub(super) fn lend_row(&self, word: u32) -> bool {
+    pub(super) fn lend_row(&self) {
         let process = ProcessState::<P>::get();
-        let now = P::now().as_nanos();
-        let bucket =
-            process.bucket(ProcessState::<P>::bucket_of(core::ptr::from_ref(self.state).addr()));
-        // Relaxed: a time and nothing else.
-        if !process.may_bind(process.settings().mode)
-            || now < bucket.no_row_until.load(Ordering::Relaxed)
+        if !process.may_bind(process.settings().mode) {
+            return;
+        }
+        let number = ProcessState::<P>::bucket_of(core::ptr::from_ref(self.state).addr());
+        let bucket = process.bucket(number);
+        // Relaxed for both: a hint, so that of many readers that come at once most only read it; and a time and nothing else.
+        if bucket.lending.load(Ordering::Relaxed) != 0
+            || P::now().as_nanos() < bucket.no_row_until.load(Ordering::Relaxed)
+            // Acquire: pairs with the release below: the state shows the row that another reader has lent.
+            || bucket.lending.swap(1, Ordering::Acquire) != 0
         {
-            return false;
+            return;
         }
-        let Some(number) = process.lend_row(now) else { return false };
-        let lent = word + ACTIVE_ONE + (number << ROW_SHIFT);
-        // Acquire: pairs with the release of the writer that left last. Release: the row is made.
-        let step = self.state.compare_exchange(word, lent, Ordering::AcqRel, Ordering::Relaxed);
-        if step.is_err() {
-            process.readers.free(number);
+        // Relaxed: only a reader that has `lending` changes the row from 0.
+        if row(self.state.load(Ordering::Relaxed)) == 0 {
+            if let Some(row) = process.lend_row(P::now().as_nanos()) {
+                // Release: the row is made; pairs with the acquire of a thread that finds it.
+                let before = self.state.fetch_add(row << ROW_SHIFT, Ordering::Release);
+                if has_writer(before) {
+                    process.wake_bucket(number);
+                }
+            }
         }
-        step.is_ok()
+        // Release: pairs with the acquire above.
+        bucket.lending.store(0, Ordering::Release);
     }
 }

@@ -7,8 +7,8 @@ use nearq_platform::{Atomic, AtomicInt, Instant, LockPlatform, Ordering, Wait};
 use super::RawRwLock;
 use super::by_cache::{self, Counted, Place};
 use super::word::{
-    ACTIVE_ONE, ENDING, KIND, NONE, READERS_ASLEEP, RESERVED, UPGRADABLE, WAITING_ONE,
-    WRITER_ASLEEP, has_space, has_writer, row, second,
+    ACTIVE_ONE, ENDING, HEAD, KIND, NONE, READERS_ASLEEP, RESERVED, UPGRADABLE, WAITING_ONE,
+    WRITER, WRITER_ASLEEP, has_space, has_writer, is_open, row, second,
 };
 use crate::process_state::ProcessState;
 use crate::raw::RawMutex;
@@ -20,8 +20,6 @@ use crate::statistics::{Event, seen::note};
 const SPINNING: Duration = Duration::from_micros(20);
 /// For how many microseconds it spins at a time, before it reads the clock.
 const MICROS_AT_A_TIME: u32 = 5;
-/// After how many lost races for the state a reader lends a row to the lock.
-const LOSSES: u32 = 2;
 /// How many times the head tolerates a change of the state that is not for it, while it spins.
 const OVERTAKEN: u32 = 4;
 /// For how many reads a thread that lost a race for the state lets others go first, at most.
@@ -33,6 +31,8 @@ const NO_SPACE: Duration = Duration::from_micros(50);
 pub(super) struct Waiting<'a, P: LockPlatform> {
     pub(super) state: &'a P::AtomicU32,
     writers: &'a RawMutex<P>,
+    /// The readers that ask the head to let them in first (`requests.rs`), if the lock's readers may ask.
+    pub(super) requests: Option<&'a P::AtomicU32>,
 }
 
 /// How long a thread that waits still spins, and since when it waits.
@@ -78,8 +78,12 @@ enum Waited {
 
 impl<'a, P: LockPlatform> Waiting<'a, P> {
     #[inline]
-    pub(super) fn new(state: &'a P::AtomicU32, writers: &'a RawMutex<P>) -> Self {
-        Waiting { state, writers }
+    pub(super) fn new(
+        state: &'a P::AtomicU32,
+        writers: &'a RawMutex<P>,
+        requests: Option<&'a P::AtomicU32>,
+    ) -> Self {
+        Waiting { state, writers, requests }
     }
 
     fn load(&self) -> u32 {
@@ -118,9 +122,10 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
                 return false;
             }
             if row(word) != 0 {
-                match self.count_by_cache(ProcessState::<P>::get(), word) {
+                let process = ProcessState::<P>::of_any_process();
+                match self.count_by_cache(process, word) {
                     (Counted::In, _) => return true,
-                    (Counted::Waits, place) => place.leave(ProcessState::<P>::get()),
+                    (Counted::Waits, place) => place.leave(process),
                     (Counted::No, _) => {}
                 }
             } else if !has_space(word) {
@@ -133,22 +138,28 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
 
     /// One attempt to enter as a reader of a lock that had neither a row nor a writer.
     fn enter(&self, word: u32, losses: &mut u32) -> bool {
-        if *losses >= LOSSES && self.lend_row(word) || self.step(word, word + ACTIVE_ONE) {
+        if self.step(word, word + ACTIVE_ONE) {
             return true;
         }
+        self.lend_row();
         Self::lost(losses);
         false
     }
 
-    /// Waits until the thread has entered as a reader; false if the deadline came first.
+    /// Waits until the thread has entered as a reader; false if the deadline came first. `found` is the state in which its first attempt to
+    /// enter failed, if it knows that.
     #[inline(never)]
-    pub(super) fn read(&self, deadline: Option<Instant>) -> bool {
+    pub(super) fn read(&self, found: Option<u32>, deadline: Option<Instant>) -> bool {
+        if found.is_some_and(is_open) {
+            // Another thread was faster.
+            self.lend_row();
+        }
+        let mut found = found.filter(|word| row(*word) != 0);
         let mut losses = 0;
         loop {
-            let word = self.load();
+            let word = found.take().unwrap_or_else(|| self.load());
             let waited = if row(word) != 0 && word & KIND != ENDING {
-                let process = ProcessState::<P>::get();
-                match self.count_by_cache(process, word) {
+                match self.count_by_cache(ProcessState::<P>::of_any_process(), word) {
                     (Counted::In, _) => return true,
                     (Counted::Waits, place) => self.await_phase(word, Some(place), deadline),
                     (Counted::No, _) => continue,
@@ -315,6 +326,12 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
             }
         }
         let entered = self.as_head(kind, deadline);
+        // Relaxed: this thread has set it.
+        if entered && kind == WRITER && self.state.load(Ordering::Relaxed) & HEAD != 0 {
+            // It is released by the thread that leaves the lock, which may be another one.
+            self.writers.disown();
+            return true;
+        }
         // SAFETY: taken above. If the thread has entered, it has the lock; if not, its caller keeps the lock in existence.
         unsafe { self.writers.unlock() };
         entered
@@ -334,8 +351,15 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
                     }
                 } else {
                     let kind = by_cache::kind_of_writer(process, word);
-                    if self.step_to_writer(word, word & !RESERVED | kind) {
-                        return self.await_readers_as_head(process, word, deadline);
+                    // With no thread behind, the next one finds `writers` free, and is faster.
+                    let keeps = if self.writers.is_queued_for() { HEAD } else { 0 };
+                    if self.step_to_writer(word, word & !RESERVED | kind | keeps) {
+                        if self.await_readers_as_head(process, word, deadline) {
+                            return true;
+                        }
+                        if !self.has_given_way(deadline) {
+                            return false;
+                        }
                     }
                 }
                 continue;
@@ -355,7 +379,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         }
     }
 
-    /// As [`await_readers`](Self::await_readers), for the head; if the deadline comes first, the thread gives the lock up.
+    /// As [`await_readers`](Self::await_readers), for the head; if the wait ends without the lock, the thread gives it up.
     fn await_readers_as_head(
         &self,
         process: &ProcessState<P>,
@@ -391,11 +415,11 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     /// A thread that has made the kind that of a writer makes it `kind` again, without having had the lock as a writer.
     fn give_up(&self, kind: u32) {
         // SAFETY: the thread has made the kind what it is, and the lock is still there.
-        unsafe { RawRwLock::<P>::leave(self.state, |word| word & !KIND | kind) };
+        unsafe { RawRwLock::<P>::leave(self.state, |word| word & !(KIND | HEAD) | kind) };
     }
 
     /// Waits until no reader is left; the thread has made the kind that of a writer, when the state was `before`. False if the deadline came
-    /// first.
+    /// first, or a reader asks to be let in first.
     fn await_readers(
         &self,
         process: &ProcessState<P>,
@@ -411,7 +435,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
             if by_cache::readers::<P>(word) == 0 {
                 return true;
             }
-            if !self.wait(process, word, &mut patience, deadline, true) {
+            if self.is_asked() || !self.wait(process, word, &mut patience, deadline, true) {
                 return false;
             }
         }
@@ -427,12 +451,12 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         deadline: Option<Instant>,
         for_readers: bool,
     ) -> bool {
-        let row = match row(word) {
+        let row_of = |word| match row(word) {
             number if for_readers && number != 0 => Some(process.readers.get(number)),
             _ => None,
         };
         let (spot, value) =
-            row.and_then(|row| row.busy(second(word))).unwrap_or((self.state, word));
+            row_of(word).and_then(|row| row.busy(second(word))).unwrap_or((self.state, word));
         let domain = process.current_domain();
         if patience.spins::<P>() && process.spin(domain, spot, value, MICROS_AT_A_TIME, 0, None) {
             patience.rounds += 1;
@@ -448,10 +472,11 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         {
             return true;
         }
-        if let Some(row) = row {
+        // The row of now: a reader that has lent one since increments the count.
+        if let Some(row) = row_of(word) {
             row.falls_asleep(number);
         }
-        if for_readers && by_cache::readers::<P>(word) == 0 {
+        if for_readers && (by_cache::readers::<P>(word) == 0 || self.is_asked()) {
             return true;
         }
         patience.has_slept();

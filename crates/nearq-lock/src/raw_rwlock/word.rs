@@ -18,9 +18,11 @@ pub(super) const RESERVED: u32 = 1 << 3;
 pub(super) const READERS_ASLEEP: u32 = 1 << 4;
 /// The head, or a thread that upgrades, sleeps in the lock's bucket, or is about to.
 pub(super) const WRITER_ASLEEP: u32 = 1 << 5;
+/// The writer came as the head, and has `writers` until it leaves.
+pub(super) const HEAD: u32 = 1 << 6;
 /// The number of the lock's row, or 0.
-const ROW: u32 = 63 << ROW_SHIFT;
-pub(super) const ROW_SHIFT: u32 = 6;
+const ROW: u32 = 31 << ROW_SHIFT;
+pub(super) const ROW_SHIFT: u32 = 7;
 /// One reader that has the lock.
 pub(super) const ACTIVE_ONE: u32 = 1 << 12;
 /// One reader that waits for the next phase.
@@ -72,4 +74,10 @@ pub(super) fn next_phase(word: u32, kind: u32) -> u32 {
     let row = if word & KIND == ENDING { 0 } else { word & ROW };
     let kept = (word & (WRITER_ASLEEP | RESERVED | PHASE)) ^ PHASE;
     kept + kind + row + waiting(word) * ACTIVE_ONE
+}
+
+/// Whether a reader may enter by one step on the state, and no reader is counted in `WAITING`: two tests, on the path that must be short.
+#[inline]
+pub(super) fn is_open(word: u32) -> bool {
+    word & (WRITER | ROW) == 0 && word < MOST * ACTIVE_ONE
 }

@@ -3,6 +3,9 @@
 //! What is counted is passed on with the turn (`passed`), and used only by the thread that has it. The change is made by the thread that
 //! holds the mutex and has the turn (`slot.rs`).
 //!
+//! With a *depth* ([`Settings::depth`](crate::Settings::depth)), the published lock's rule decides instead: whether more threads wait than
+//! that, each time after so many hand-overs. Without one:
+//!
 //! The change pays if threads of a domain wait together: then the mutex is handed on within the domain for a while. So the rule has two
 //! parts: many hand-overs go to another domain, and the threads that wait would make batches. Whether it paid is seen afterwards, by how the
 //! batches end (`Turns::end_batch`).
@@ -50,11 +53,19 @@ impl<P: LockPlatform> Turns<'_, P> {
         if all < (self.settings.hand_overs << refused).min(COUNT) {
             return turn.passed & !(u64::MAX << FROM) | from_here | refused << REFUSED;
         }
+        let next = || self.process.waiters.behind(turn.number);
+        if self.settings.depth > 0 {
+            let deep = |next| self.wait_from(next).nth(self.settings.depth as usize).is_some();
+            if next().is_some_and(deep) {
+                self.bind(refused);
+                return 0;
+            }
+            return from_here | refused << REFUSED;
+        }
         if across * 100 < all * self.settings.remote_percent {
             return from_here;
         }
-        let next = self.process.waiters.behind(turn.number);
-        if next.is_some_and(|next| self.make_batches(next)) {
+        if next().is_some_and(|next| self.make_batches(next)) {
             self.bind(refused);
             return 0;
         }
@@ -67,8 +78,7 @@ impl<P: LockPlatform> Turns<'_, P> {
     /// thread gives up may be taken out, and then the search may continue in another queue. It is a hint.
     fn make_batches(&self, first: u32) -> bool {
         let (mut seen, mut threads): (u32, u32) = (0, 0);
-        let mut at = Some(first);
-        while let Some(number) = at {
+        for number in self.wait_from(first) {
             // Relaxed: set before the record was linked.
             seen |= 1 << self.process.waiters.record(number).place.load(Ordering::Relaxed);
             threads += 1;
@@ -77,9 +87,16 @@ impl<P: LockPlatform> Turns<'_, P> {
             {
                 return true;
             }
-            at = self.process.waiters.behind(number).filter(|next| *next <= LAST);
         }
         2 * threads >= 3 * seen.count_ones()
+    }
+
+    /// The records from that one on, which is linked, as far as they are. As in [`make_batches`](Self::make_batches), the caller has the turn,
+    /// and it is a hint.
+    fn wait_from(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
+        let behind =
+            |number: &u32| self.process.waiters.behind(*number).filter(|next| *next <= LAST);
+        core::iter::successors(Some(first), behind)
     }
 
     /// Binds a slot, if there is one; there were that many trials of one queue before. The caller holds the mutex and has the plain queue's turn, which is the slot's from now on.

@@ -13,7 +13,8 @@
 //! `/proc/self/status` would not do: it lists the numbers from the namespace of the mounted `/proc` on, and in a container there is only
 //! one.
 //!
-//! **A number that is a process's stands for all its threads**, so nothing can be reported about only the first thread.
+//! **A number that is a process's stands for all its threads.** A home of its first thread alone is reported under that number with a bit
+//! that no number of a thread contains ([`ALONE`]).
 //!
 //! The scheduler's kernel part removes the entries of threads and processes that end. A caller that reports about another thread or process
 //! must ensure that it lives: otherwise the number could belong to a different one.
@@ -28,6 +29,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::thread::Thread;
+use super::wake_hint;
 use crate::Linux;
 use crate::sys::{self, Errno, NumberMap};
 
@@ -39,6 +41,9 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// What is reported besides the node: that the home was reported, `NQ_WHY_TOLD` of the scheduler's policy.
 const REQUESTED: u32 = 4;
+
+/// In the key of a home that is the first thread's alone: `NQ_ALONE` of the scheduler's policy.
+const ALONE: u32 = 1 << 31;
 
 /// The inode of the first namespace of processes, `PROC_PID_INIT_INO` of the kernel's `include/linux/proc_ns.h`: since 3.8.
 const FIRST_NAMESPACE: u64 = 0xefff_fffc;
@@ -89,7 +94,10 @@ fn identity(path: &CStr) -> u64 {
 
 /// As the trait's method says.
 pub(super) fn hint_receiver() -> u64 {
-    identity(PATH)
+    // In most processes there is no scheduler, and the namespace need not be looked up.
+    let receiver = Some(identity(PATH)).filter(|found| *found != 0 && is_in_first_namespace());
+    wake_hint::follow(receiver.unwrap_or(0));
+    receiver.unwrap_or(0)
 }
 
 /// Whether the caller's numbers of threads are the kernel's own.
@@ -99,15 +107,18 @@ fn is_in_first_namespace() -> bool {
 
 /// As the trait's method says.
 pub(super) fn set_home_hint(thread: Thread, node: Option<usize>) {
-    if thread == Thread::first() {
-        return;
-    }
-    let Ok(number) = u32::try_from(thread.id()) else { return };
+    let Some(number) = number_of(thread) else { return };
     let received = SENDER.send(number, node, sys::monotonic());
     if received && node.is_some() && thread.alive().is_none() {
         // The thread has ended, perhaps before the report: then nothing else removes the entry.
         SENDER.send(number, None, sys::monotonic());
     }
+}
+
+/// The key under which a thread's own home is reported.
+fn number_of(thread: Thread) -> Option<u32> {
+    let number = u32::try_from(thread.id()).ok()?;
+    Some(if thread == Thread::first() { number | ALONE } else { number })
 }
 
 impl Linux {
@@ -125,37 +136,11 @@ impl Linux {
 #[cfg(test)]
 #[cfg(not(miri))]
 mod tests {
-    use std::ffi::CString;
-    use std::path::PathBuf;
-
+    use super::super::bpf_folder::{Folder, in_bpf_file_system};
     use super::*;
-    use crate::skipped::skipped;
     use crate::sys::made::Made;
 
     const SECOND: u64 = 1_000_000_000;
-
-    /// A folder of its own that is removed with the value.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let name = format!("nearq-home-hint-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir_all(&path).unwrap();
-            Folder(path)
-        }
-
-        fn file(&self, name: &str) -> CString {
-            CString::new(self.0.join(name).to_str().unwrap()).unwrap()
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            // It does no harm if the folder stays.
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     #[test]
     fn a_missing_map_is_remembered_for_a_second() {
@@ -182,49 +167,20 @@ mod tests {
     }
 
     #[test]
-    fn no_hint_is_sent_for_the_first_thread_alone() {
-        set_home_hint(Thread::first(), Some(0));
+    fn the_first_threads_own_home_is_not_its_processs() {
+        let process = std::process::id();
+        assert_eq!(number_of(Thread::first()), Some(process | ALONE));
+        let other = std::thread::spawn(|| number_of(Thread::current())).join().unwrap();
+        assert!(other.is_some_and(|other| other & ALONE == 0 && other != process));
+        set_home_hint(Thread::first(), None);
         // Works whether or not there is a scheduler; without one the report is not received.
         let received = Linux::set_home_hint_of(std::process::id(), None);
         assert!(!received || Path::new(PATH.to_str().unwrap()).exists());
     }
 
-    /// Runs in a mount namespace of this thread's own, so that no other thread sees the file system. If that is not allowed, prints why.
     #[test]
     fn hints_go_through_a_real_map_and_its_replacement() {
-        let tested = std::thread::spawn(|| {
-            let folder = Folder::new("real");
-            if let Err(why) = mount(&folder.0) {
-                let how = "run the tests as root, with a kernel that has CONFIG_BPF_SYSCALL";
-                return skipped("a real map of homes", why, how);
-            }
-            in_file_system(&folder);
-            let path = folder.file("");
-            // SAFETY: a path that ends with a zero byte; in this thread's view of the files alone.
-            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
-        });
-        tested.join().unwrap();
-    }
-
-    /// Gives this thread a view of its own, with a BPF file system there.
-    fn mount(folder: &Path) -> Result<(), String> {
-        let last = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
-        let path = CString::new(folder.to_str().unwrap()).unwrap();
-        // SAFETY: numbers. It concerns this thread alone.
-        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-            return Err(last("a view of the files of its own"));
-        }
-        let (none, private) = (core::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
-        // SAFETY: paths that end with a zero byte, and nothing else to be read.
-        if unsafe { libc::mount(none, c"/".as_ptr(), none, private, none.cast()) } != 0 {
-            return Err(last("mounts of its own"));
-        }
-        let kind = c"bpf".as_ptr();
-        // SAFETY: paths that end with a zero byte, and nothing else to be read; in this thread's view of the files alone.
-        if unsafe { libc::mount(kind, path.as_ptr(), kind, 0, none.cast()) } != 0 {
-            return Err(last("mount -t bpf"));
-        }
-        Made::new(8).map(drop).map_err(|error| format!("a map: {error}"))
+        in_bpf_file_system("real", "a real map of homes", in_file_system);
     }
 
     fn in_file_system(folder: &Folder) {

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{ending, fences, fork, home_hint, machine, memory, retry, run_state, spawn, thread};
+use super::{
+    ending, fences, fork, home_hint, machine, memory, retry, run_state, spawn, thread, wake_hint,
+};
 use crate::sys::{self, Errno};
 use crate::{
     Attempt, CacheMap, ForkHooks, HeldLocks, Instant, LockPlatform, Machine, MachineChange,
@@ -431,6 +433,14 @@ impl Placement for Linux {
 
     fn set_home_hint(thread: Thread, node: Option<usize>) {
         home_hint::set_home_hint(thread, node);
+    }
+
+    fn set_wake_hint(thread: Thread, cpu: usize) {
+        wake_hint::set(thread, cpu);
+    }
+
+    fn receives_wake_hints() -> bool {
+        wake_hint::are_received()
     }
 
     fn hint_receiver() -> u64 {

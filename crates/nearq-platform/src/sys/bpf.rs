@@ -4,7 +4,9 @@
 //! `include/uapi/linux/bpf.h` has them; addresses are 64 bits wide everywhere, and the kernel takes a structure shorter than its own as
 //! padded with zeros. `errno` is left as it was. Under Miri every call answers `ENOSYS`.
 
-use core::ffi::{CStr, c_int, c_long, c_uint};
+use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::{Errno, Result, SavedErrno, check};
@@ -17,6 +19,11 @@ const OBJ_GET_INFO_BY_FD: c_int = 15;
 
 /// `BPF_MAP_TYPE_HASH`.
 const HASH: u32 = 1;
+/// `BPF_MAP_TYPE_ARRAY`.
+const ARRAY: u32 = 2;
+
+/// `BPF_F_MMAPABLE`: a process may have the map in its memory.
+const MMAPABLE: u32 = 1 << 10;
 
 /// `BPF_F_WRONLY`: nothing is read from a map, and a user that may write it need not be allowed to read it.
 const WRITE_ONLY: u32 = 1 << 4;
@@ -75,6 +82,101 @@ unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> Result<c_long> {
     check(unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size) })
 }
 
+/// The map that is pinned at a path.
+fn open(path: &CStr, flags: u32) -> Result<OwnedFd> {
+    let path = path.as_ptr().expose_provenance() as u64;
+    let mut attributes = ObjectByPath { path, file: 0, flags };
+    // SAFETY: a text that ends with a zero byte, which the command reads.
+    let file = unsafe { bpf(OBJ_GET, &mut attributes) }?;
+    // SAFETY: a descriptor that was made just now, for the caller, which alone knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(file as c_int) })
+}
+
+/// What a map is.
+fn info(map: &OwnedFd) -> Result<MapInfo> {
+    let mut info = MapInfo::default();
+    let mut attributes = InfoByFile {
+        file: map.as_raw_fd() as u32,
+        length: size_of::<MapInfo>() as u32,
+        info: (&raw mut info).expose_provenance() as u64,
+    };
+    // SAFETY: the stated number of bytes are the command's to write, and a local's.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }?;
+    Ok(info)
+}
+
+/// Memory of the process that can stand for an array map of as many numbers of eight bytes. It is never unmapped, so a thread that writes to
+/// it while it begins to stand for another map writes to one or the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedArray {
+    memory: NonNull<AtomicU64>,
+    len: usize,
+}
+
+// SAFETY: the memory is never unmapped, and all accesses to it are atomic.
+unsafe impl Send for SharedArray {}
+// SAFETY: as above.
+unsafe impl Sync for SharedArray {}
+
+impl SharedArray {
+    /// Memory that stands for no map yet. `len` must not be zero.
+    pub(crate) fn new(len: usize) -> Result<Self> {
+        // SAFETY: no address is given, so nothing that is mapped already is touched.
+        let memory = unsafe { map(ptr::null_mut(), len, None) }?;
+        Ok(SharedArray { memory: memory.cast(), len })
+    }
+
+    /// Its numbers.
+    pub(crate) fn numbers(&self) -> &'static [AtomicU64] {
+        // SAFETY: that many numbers are mapped there, on whole pages, for as long as the process runs; the kernel and other processes
+        // access them by whole numbers, as atomics do.
+        unsafe { core::slice::from_raw_parts(self.memory.as_ptr(), self.len) }
+    }
+
+    /// From now on it stands for the map that is pinned at a path. `EACCES` if the caller may not read and write that; `EPROTO` if it is a
+    /// map of another kind or length. Then nothing changes. Aborts the process if a map that could be mapped elsewhere cannot be mapped here.
+    pub(crate) fn stand_for(&self, path: &CStr) -> Result<()> {
+        let file = open(path, 0)?;
+        let info = info(&file)?;
+        let sizes = (info.key as usize, info.value as usize, info.entries as usize);
+        let expected = (size_of::<u32>(), size_of::<u64>(), self.len);
+        if info.kind != ARRAY || info.flags & MMAPABLE == 0 || sizes != expected {
+            return Err(Errno::PROTO);
+        }
+        // A kernel may unmap the old memory before it asks whether the map can be mapped. So this is tried elsewhere first.
+        // SAFETY: no address is given, so nothing that is mapped already is touched.
+        let tried = unsafe { map(ptr::null_mut(), self.len, Some(&file)) }?;
+        // SAFETY: that many bytes were mapped there just now, and nothing refers to them.
+        unsafe { libc::munmap(tried.as_ptr(), self.len * size_of::<u64>()) };
+        // SAFETY: this memory is ours alone to map, and any bytes are valid numbers.
+        if unsafe { map(self.memory.as_ptr().cast(), self.len, Some(&file)) }.is_err() {
+            // Nothing may be mapped there now, and other threads write to it.
+            std::process::abort();
+        }
+        Ok(())
+    }
+}
+
+/// Maps that many numbers: of a BPF map, or private ones. At an address, what was mapped there before is replaced in one step.
+///
+/// # Safety
+/// `address` is null, or as many numbers are mapped there by the caller, which keeps no references into them but to atomics.
+unsafe fn map(address: *mut c_void, len: usize, of: Option<&OwnedFd>) -> Result<NonNull<c_void>> {
+    let bytes = len * size_of::<u64>();
+    let fixed = if address.is_null() { 0 } else { libc::MAP_FIXED };
+    let (flags, file) = match of {
+        Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+    };
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let _saved = SavedErrno::new();
+    // SAFETY: validity, aliasing: by the caller, if there is an address; otherwise the memory is new. Thread: any thread may call.
+    let mapped = unsafe { libc::mmap(address, bytes, access, flags | fixed, file, 0) };
+    // `MAP_FAILED` is -1, as for other calls.
+    check(mapped as isize as c_long)?;
+    NonNull::new(mapped).ok_or(Errno::NOMEM)
+}
+
 /// A hash map whose keys are numbers and whose values are two of them, open for writing.
 #[derive(Debug)]
 pub(crate) struct NumberMap(OwnedFd);
@@ -83,29 +185,11 @@ impl NumberMap {
     /// The one that is pinned at a path. `EACCES` if it is no BPF object, or the caller may not write it; `EPROTO` if it is a map of
     /// another kind.
     pub(crate) fn open(path: &CStr) -> Result<Self> {
-        let mut attributes = ObjectByPath {
-            path: path.as_ptr().expose_provenance() as u64,
-            file: 0,
-            flags: WRITE_ONLY,
-        };
-        // SAFETY: a text that ends with a zero byte, which the command reads.
-        let file = unsafe { bpf(OBJ_GET, &mut attributes) }?;
-        // SAFETY: a descriptor that was made just now, for the caller, which alone knows it.
-        let map = NumberMap(unsafe { OwnedFd::from_raw_fd(file as c_int) });
-        if map.is_as_expected()? { Ok(map) } else { Err(Errno::PROTO) }
-    }
-
-    fn is_as_expected(&self) -> Result<bool> {
-        let mut info = MapInfo::default();
-        let mut attributes = InfoByFile {
-            file: self.file(),
-            length: size_of::<MapInfo>() as u32,
-            info: (&raw mut info).expose_provenance() as u64,
-        };
-        // SAFETY: the stated number of bytes are the command's to write, and a local's.
-        unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes) }?;
+        let map = NumberMap(open(path, WRITE_ONLY)?);
+        let info = info(&map.0)?;
         let sizes = (info.key as usize, info.value as usize);
-        Ok(info.kind == HASH && sizes == (size_of::<u32>(), size_of::<[u32; 2]>()))
+        let expected = info.kind == HASH && sizes == (size_of::<u32>(), size_of::<[u32; 2]>());
+        if expected { Ok(map) } else { Err(Errno::PROTO) }
     }
 
     /// Sets the value of a key, whatever it was before.
@@ -160,6 +244,15 @@ pub(crate) mod made {
         /// A hash map whose values have that many bytes.
         pub(crate) fn new(value: u32) -> Result<Self> {
             let mut attributes = Create { kind: HASH, key: 4, value, entries: 8, flags: 0 };
+            // SAFETY: numbers.
+            let file = unsafe { bpf(MAP_CREATE, &mut attributes) }?;
+            // SAFETY: a descriptor that was made just now, for the caller, which alone knows it.
+            Ok(Made(NumberMap(unsafe { OwnedFd::from_raw_fd(file as c_int) })))
+        }
+
+        /// An array map of that many numbers of eight bytes, which processes may have in their memory.
+        pub(crate) fn shared(entries: u32) -> Result<Self> {
+            let mut attributes = Create { kind: ARRAY, key: 4, value: 8, entries, flags: MMAPABLE };
             // SAFETY: numbers.
             let file = unsafe { bpf(MAP_CREATE, &mut attributes) }?;
             // SAFETY: a descriptor that was made just now, for the caller, which alone knows it.

@@ -22,9 +22,9 @@ mod process;
 mod sched;
 mod signal;
 
-pub(crate) use bpf::NumberMap;
 #[cfg(test)]
 pub(crate) use bpf::made;
+pub(crate) use bpf::{NumberMap, SharedArray};
 pub(crate) use cancel::defer_cancellation;
 pub(crate) use clock::{cpu_time, monotonic, real_time};
 pub(crate) use cpu::current_cpu;

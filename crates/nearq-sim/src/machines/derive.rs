@@ -22,6 +22,10 @@ struct Rule {
     value: fn(&Sheet) -> Option<u64>,
 }
 
+/// The costs that are added to others, or whose lack means that the machine does no such thing.
+const MAY_BE_NOTHING: [&str; 4] =
+    ["interrupt", "home_same_package", "home_other_package", "far_atomic"];
+
 /// Adds the missing costs.
 pub(super) fn complete(sheet: &mut Sheet) {
     let kernel: Given = serde_json::from_str(KERNEL).expect("kernel.json: costs by name");
@@ -33,7 +37,8 @@ pub(super) fn complete(sheet: &mut Sheet) {
             && let Some(value) = value(sheet)
         {
             let origin = if cost == "slice" { Origin::Specified } else { Origin::Derived };
-            sheet.put(Source { cost, value: value.max(1), origin, text: text.into() });
+            let value = if MAY_BE_NOTHING.contains(&cost) { value } else { value.max(1) };
+            sheet.put(Source { cost, value, origin, text: text.into() });
         }
     }
 }
@@ -74,7 +79,14 @@ fn nearer(lacks: bool, sheet: &Sheet, get: &str) -> Option<u64> {
 const NONE_SUCH: &str =
     "no two CPUs are exactly this far apart: the same as the next shorter distance";
 
+const NO_HOME: &str = "nothing: a line costs the same wherever its home is";
+
 const RULES: &[Rule] = &[
+    Rule {
+        cost: "own_line_ps",
+        text: "as own_line: no access is executed beside another",
+        value: |sheet| Some(sheet.get("own_line")? * 1_000),
+    },
     Rule {
         cost: "fence",
         text: "a full fence is a read-modify-write of an own line (Linux's smp_mb() on x86 is one)",
@@ -105,6 +117,13 @@ const RULES: &[Rule] = &[
         text: NONE_SUCH,
         value: |sheet| nearer(one_node(sheet), sheet, "same_package"),
     },
+    Rule { cost: "home_same_package", text: NO_HOME, value: |_| Some(0) },
+    Rule { cost: "home_other_package", text: NO_HOME, value: |_| Some(0) },
+    Rule {
+        cost: "far_atomic",
+        text: "none: the CPU gets the line for each read-modify-write",
+        value: |_| Some(0),
+    },
     Rule {
         cost: "memory_same_package",
         text: "the package has one node: as the node's own memory",
@@ -132,6 +151,12 @@ const RULES: &[Rule] = &[
         text: "one CPU a core",
         value: |sheet| if has_smt(sheet) { None } else { Some(100) },
     },
+    Rule {
+        cost: "counter",
+        text: "as the clock, which the kernel computes from it",
+        value: |sheet| sheet.get("clock"),
+    },
+    Rule { cost: "interrupt", text: "part of wake_up", value: |_| Some(0) },
     // ---- the kernel ----------------------------------------------------------------------------------------
     Rule {
         cost: "migration",

@@ -5,6 +5,7 @@ use nearq_topology::{CpuSet, Topology, TopologyError};
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
+use super::calibration::Calibration;
 use super::derive;
 use crate::costs::{Costs, Given};
 use crate::machine::Machine;
@@ -18,12 +19,15 @@ struct File {
     /// A comment for readers of the file.
     #[serde(rename = "notes", default)]
     _notes: Vec<String>,
-    shape: String,
+    /// May be missing if the user names another shape.
+    shape: Option<String>,
     model: Option<String>,
     distances: Option<Vec<Vec<u32>>>,
     isolated: Option<String>,
     clock_mhz: Value,
     costs: Given,
+    /// What `nearq sim calibrate` measured.
+    calibration: Option<Calibration>,
 }
 
 /// What a file says about one cost.
@@ -148,7 +152,10 @@ pub(super) fn machine(
     shape: impl FnOnce(&str) -> Result<Topology, TopologyError>,
 ) -> Result<Machine, String> {
     let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let mut topology = shape(&file.shape).map_err(|error| format!("shape: {error}"))?;
+    let missing = "missing field `shape`: without it the file has costs only; give --on SHAPE@FILE, with an hwloc XML file or a description \
+                   as the shape";
+    let named = file.shape.as_deref().ok_or(missing)?;
+    let mut topology = shape(named).map_err(|error| format!("shape: {error}"))?;
     if let Some(rows) = file.distances {
         topology = topology.with_distances(&rows).map_err(|error| format!("distances: {error}"))?;
     }
@@ -159,13 +166,34 @@ pub(super) fn machine(
     if let Some(model) = file.model {
         topology = topology.with_model_name(&model);
     }
+    let about = file.about;
+    priced(name, about, topology, file.clock_mhz, file.costs, file.calibration)
+}
+
+/// A machine of that shape with the costs of the file `text`, whatever the file says about a shape.
+pub(super) fn costs_for(name: &str, text: &str, topology: Topology) -> Result<Machine, String> {
+    let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let about = format!("another shape, with the costs of: {}", file.about);
+    priced(name, about, topology, file.clock_mhz, file.costs, file.calibration)
+}
+
+/// The machine of that shape with these costs.
+fn priced(
+    name: &str,
+    about: String,
+    topology: Topology,
+    clock_mhz: Value,
+    costs: Given,
+    calibration: Option<Calibration>,
+) -> Result<Machine, String> {
     let mut sheet = Sheet { topology, sources: Vec::new() };
-    sheet.read("clock_mhz", file.clock_mhz)?;
-    for (cost, given) in file.costs.each() {
+    sheet.read("clock_mhz", clock_mhz)?;
+    for (cost, given) in costs.each() {
         sheet.read(cost, given)?;
     }
     let mut machine = sheet.finish(name)?;
-    machine.about = file.about;
+    machine.about = about;
+    machine.calibration = calibration;
     Ok(machine)
 }
 

@@ -13,6 +13,7 @@
 //! - *Not re-read* marks a publication that was not available when the number was written down.
 //! - Numbers that are not published follow from the rules in [`derive`].
 
+pub(crate) mod calibration;
 mod derive;
 mod file;
 
@@ -58,15 +59,62 @@ pub(crate) fn named(name: &str) -> Option<Machine> {
     Some(file::machine(name, text, shape).unwrap_or_else(|wrong| panic!("{name}.json: {wrong}")))
 }
 
-/// The machine that a user's file describes. Its shape may be another file, named from the folder that holds this one.
+/// How the names of machine files end.
+const ENDINGS: [&str; 2] = ["json", "machine"];
+
+/// Whether that is the name of a machine file.
+pub(crate) fn is_file(name: &str) -> bool {
+    let ending = Path::new(name).extension();
+    ending.is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known))
+}
+
+/// `SHAPE@FILE`: the shape, and the machine file whose costs it gets. None if the text is something else, such as a file with such a name.
+pub(crate) fn shape_and_costs(text: &str) -> Option<(&str, &str)> {
+    let (shape, file) = text.rsplit_once('@')?;
+    let is_both = !shape.is_empty() && is_file(file) && !Path::new(text).exists();
+    is_both.then_some((shape, file))
+}
+
+fn text_of(file: &str) -> Result<String, MachineError> {
+    nearq_topology::text_of(Path::new(file))
+        .map_err(|source| MachineError::Unknown { text: file.into(), source })
+}
+
+fn refused(file: &str) -> impl FnOnce(String) -> MachineError {
+    move |reason| MachineError::File { file: file.into(), reason }
+}
+
+/// The machine that a user's file describes. Its shape may be another file, named from the folder that holds this one, or hwloc's XML itself.
 pub(crate) fn read(file: &str) -> Result<Machine, MachineError> {
-    let text = nearq_topology::text_of(Path::new(file))
-        .map_err(|source| MachineError::Unknown { text: file.into(), source })?;
+    let text = text_of(file)?;
     let shape = |shape: &str| {
+        if shape.starts_with('<') {
+            return Topology::from_hwloc_xml(shape);
+        }
         let beside = Path::new(file).with_file_name(shape);
         let beside = beside.to_str().filter(|path| Path::new(path).exists());
         Topology::from_description(beside.unwrap_or(shape))
     };
-    file::machine(file, &text, shape)
-        .map_err(|reason| MachineError::File { file: file.into(), reason })
+    file::machine(file, &text, shape).map_err(refused(file))
+}
+
+/// The machine that the text of a user's file describes.
+pub(crate) fn of_text(name: &str, text: &str) -> Result<Machine, MachineError> {
+    let shape = |shape: &str| {
+        if shape.starts_with('<') {
+            Topology::from_hwloc_xml(shape)
+        } else {
+            Topology::from_synthetic(shape)
+        }
+    };
+    file::machine(name, text, shape).map_err(refused(name))
+}
+
+/// A machine of the shape `topology`, called `name`, with the costs of a user's file.
+pub(crate) fn with_costs_of(
+    name: &str,
+    topology: Topology,
+    file: &str,
+) -> Result<Machine, MachineError> {
+    file::costs_for(name, &text_of(file)?, topology).map_err(refused(file))
 }

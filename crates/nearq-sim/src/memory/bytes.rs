@@ -191,8 +191,9 @@ impl Bytes {
     ) -> [(Way, u64); 5] {
         let caches = &mut self.caches;
         let page = self.pages.get_mut(page).expect("it was touched just now");
-        let found =
-            page.find(mask, position, caches, |cache| hardware.transfer(caches.cpu_of(cache), cpu));
+        let home = page.home() as usize;
+        let found = page
+            .find(mask, position, caches, |cache| hardware.line(caches.cpu_of(cache), cpu, home));
         let own_lines = found.private | found.llc;
         let beyond = mask & !own_lines;
         let memory = self.nodes.latency(position.node, page.home());
@@ -269,6 +270,13 @@ impl Bytes {
             }
         }
         moved
+    }
+
+    /// The home of the line of that number, which a CPU of `node` touches first, and how long the line takes from memory. The thread's policy
+    /// applies to the line alone, because which objects share a page depends on their addresses; it takes nodes in turn by the number.
+    pub(super) fn place_line(&self, node: u32, policy: &Policy, number: u64) -> (u32, u64) {
+        let home = self.nodes.choose(policy, node, || number as usize);
+        (home, self.nodes.latency(node, home))
     }
 
     /// A policy in the simulation's terms.
@@ -350,6 +358,7 @@ impl World {
         let kind = if write { Kind::WriteBytes } else { Kind::ReadBytes };
         self.record(kind, (stop - start) as u64);
         let cpu_ns = self.jittered(took.kernel + took.streaming.div_ceil(1000));
+        self.me_mut().kernel_time += took.kernel.min(cpu_ns);
         (stop, cpu_ns.max(took.shared.div_ceil(1000)))
     }
 }
@@ -380,7 +389,9 @@ pub(crate) fn bind(shared: &Shared, range: &[u8], policy: Policy, move_pages: bo
             let mut world = shared.world.borrow_mut();
             let cpu = world.cpu;
             let cost = world.memory.bytes.move_pages(at, stop, cpu) * world.costs.page_move;
-            world.jittered(cost)
+            let cost = world.jittered(cost);
+            world.me_mut().kernel_time += cost;
+            cost
         };
         pass(shared, cost);
         at = stop;

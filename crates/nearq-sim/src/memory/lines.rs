@@ -1,12 +1,17 @@
 //! Cache lines of atomics: which CPU holds which, and what it costs to access one.
 //!
-//! A line has one owner, the CPU that wrote it last, and CPUs that have read it since.
-//! - A CPU that has a line reads it at once. Another CPU gets a copy from the owner, or from a reader of its own node that is nearer.
+//! A line has one owner, the CPU that wrote it last, and CPUs that have read it since. It has a home, the node of its memory, which is
+//! asked for it: what a transfer costs depends on the two CPUs and on the home ([`Hardware::line`]).
+//! - A CPU that has a line reads it at once. It executes several such accesses side by side, so they take less time each than one takes alone:
+//!   `own_line_ps`. What is left of a nanosecond counts for the CPU's next access. A read-modify-write waits for the accesses before it.
+//!   A CPU that does not have the line waits for it. Another CPU gets a copy from the owner, or from a reader of its own node that is nearer.
 //! - Writing costs a transfer from the farthest CPU that has the line, because its copy must go, unless only the
 //!   writer has it. A read-modify-write is a write, even a compare-exchange that fails.
 //! - The transfers of a line happen one after the other: each starts when the earlier ones are over. So CPUs that write one line, however
 //!   many, get one transfer after the other. Readers get their copies at the same time, and a writer that comes then waits for the last of
-//!   them.
+//!   them. A read-modify-write keeps the line until it is over: no other CPU gets the line between its read and its write.
+//! - On a machine with far atomics (`far_atomic`), an update of a line that other CPUs have is executed at the line's home, which then has
+//!   the line, and no CPU does. The next one takes `far_atomic` alone, whichever CPU wants it. A CPU that comes twice in a row gets the line.
 //!
 //! Lines are small: they do not count against the bandwidth of the paths that they take.
 //!
@@ -28,7 +33,10 @@ use crate::hardware::Hardware;
 pub(crate) enum Access {
     Read,
     Write,
+    /// A compare-exchange: the CPU itself does it.
     ReadModifyWrite,
+    /// A read-modify-write that may also be executed where the line is at home.
+    Update,
 }
 
 #[derive(Debug)]
@@ -36,10 +44,14 @@ struct Line {
     /// Its position in the order in which lines were first touched.
     number: u64,
     owner: usize,
+    /// No CPU has it, but its home: the owner's update was executed there.
+    is_far: bool,
+    /// The node of its memory.
+    home: u32,
     /// Bits of the CPUs that have read it since the owner wrote it.
     readers: Vec<u64>,
     has_readers: bool,
-    /// When the last transfer for writing is over.
+    /// When the last transfer for writing is over, and the read-modify-write for which it was.
     free_at: u64,
     /// When the last transfer for reading is over.
     read_at: u64,
@@ -59,6 +71,22 @@ impl Line {
         self.has_readers = true;
     }
 
+    /// What the transfer from one CPU to another takes.
+    fn transfer(&self, from: usize, to: usize, hardware: &Hardware) -> u64 {
+        hardware.line(from, to, self.home as usize)
+    }
+
+    /// What the transfer from the owner to a CPU takes, or from the home of the line.
+    fn owner_transfer(&self, cpu: usize, hardware: &Hardware) -> u64 {
+        let transfer = self.transfer(self.owner, cpu, hardware);
+        if self.is_far { transfer.max(hardware.same_llc()) } else { transfer }
+    }
+
+    /// Whether a CPU has the line for itself.
+    fn is_exclusive(&self, cpu: usize) -> bool {
+        self.owner == cpu && !self.has_readers && !self.is_far
+    }
+
     /// The distance from `cpu` to the nearest reader, if one is nearer than the owner and on the node of `cpu`.
     fn nearest_reader(&self, cpu: usize, owner: u64, hardware: &Hardware) -> Option<u64> {
         if !self.has_readers {
@@ -68,7 +96,7 @@ impl Line {
         for (at, mut rest) in self.readers_among(hardware.llc_cpus(cpu)) {
             while rest != 0 {
                 let reader = at * 64 + rest.trailing_zeros() as usize;
-                nearest = nearest.min(hardware.transfer(reader, cpu));
+                nearest = nearest.min(self.transfer(reader, cpu, hardware));
                 rest &= rest - 1;
             }
         }
@@ -77,7 +105,7 @@ impl Line {
             let mut others = self.readers_among(hardware.node_cpus(cpu));
             if let Some((at, word)) = others.find(|(_, word)| *word != 0) {
                 let reader = at * 64 + word.trailing_zeros() as usize;
-                nearest = nearest.min(hardware.transfer(reader, cpu));
+                nearest = nearest.min(self.transfer(reader, cpu, hardware));
             }
         }
         (nearest < owner).then_some(nearest)
@@ -90,13 +118,13 @@ impl Line {
 
     /// The distance from `cpu` to the farthest CPU that has the line.
     fn farthest(&self, cpu: usize, hardware: &Hardware) -> u64 {
-        let mut farthest = hardware.transfer(self.owner, cpu);
+        let mut farthest = self.owner_transfer(cpu, hardware);
         let readers = if self.has_readers { &self.readers[..] } else { &[] };
         for (at, word) in readers.iter().enumerate() {
             let mut rest = *word;
             while rest != 0 {
-                farthest =
-                    farthest.max(hardware.transfer(at * 64 + rest.trailing_zeros() as usize, cpu));
+                let reader = at * 64 + rest.trailing_zeros() as usize;
+                farthest = farthest.max(self.transfer(reader, cpu, hardware));
                 rest &= rest - 1;
             }
         }
@@ -109,41 +137,60 @@ impl Line {
 pub(crate) struct Lines {
     lines: AddressMap<Line>,
     touched: u64,
+    /// By CPU: the picoseconds of its accesses to own lines that have not been charged yet, less than a nanosecond.
+    left: Vec<u64>,
+}
+
+/// Picoseconds of a nanosecond.
+const PS: u64 = 1_000;
+
+/// Charges an access to an own line: whole nanoseconds.
+fn own(left: &mut Vec<u64>, cpu: usize, costs: &Costs) -> u64 {
+    if left.len() <= cpu {
+        left.resize(cpu + 1, 0);
+    }
+    let all = left[cpu] + costs.own_line_ps;
+    left[cpu] = all % PS;
+    all / PS
 }
 
 impl Lines {
-    /// Accesses the line of `address` at time `now`. Returns the line's number, and nanoseconds until the access is
-    /// done.
+    /// Accesses the line of `address` from a CPU at a time. If nobody has touched it before, `place` says by its number where its home is,
+    /// and how long it takes from there. Returns the line's number, and nanoseconds until the access is done.
     pub(crate) fn access(
         &mut self,
         address: usize,
-        cpu: usize,
         access: Access,
-        now: u64,
+        (cpu, now): (usize, u64),
         hardware: &Hardware,
         costs: &Costs,
+        place: impl FnOnce(u64) -> (u32, u64),
     ) -> (u64, u64) {
-        let extra = if access == Access::ReadModifyWrite { costs.read_modify_write } else { 0 };
+        let is_atomic = matches!(access, Access::ReadModifyWrite | Access::Update);
+        let extra = if is_atomic { costs.read_modify_write } else { 0 };
         let line = match self.lines.entry(address / LINE) {
             Entry::Occupied(line) => line.into_mut(),
             Entry::Vacant(line) => {
                 self.touched += 1;
+                let (home, memory) = place(self.touched);
                 line.insert(Line {
                     number: self.touched,
                     owner: cpu,
+                    is_far: false,
+                    home,
                     readers: Vec::new(),
                     has_readers: false,
-                    free_at: now + costs.memory,
+                    free_at: now + memory + extra,
                     read_at: 0,
                 });
-                return (self.touched, costs.memory + extra);
+                return (self.touched, memory + extra);
             }
         };
-        let cost = if access == Access::Read {
-            if line.owner == cpu || line.is_reader(cpu) {
-                costs.own_line
+        let took = if access == Access::Read {
+            if (line.owner == cpu && !line.is_far) || line.is_reader(cpu) {
+                own(&mut self.left, cpu, costs)
             } else {
-                let transfer = hardware.transfer(line.owner, cpu);
+                let transfer = line.owner_transfer(cpu, hardware);
                 let from_owner = line.free_at.saturating_sub(now) + transfer;
                 let from_reader = line
                     .nearest_reader(cpu, transfer, hardware)
@@ -153,12 +200,28 @@ impl Lines {
                 line.read_at = line.read_at.max(now + cost);
                 cost
             }
-        } else if line.owner == cpu && !line.has_readers {
-            costs.own_line
+        } else if line.is_exclusive(cpu) {
+            if access == Access::Write {
+                own(&mut self.left, cpu, costs)
+            } else {
+                line.free_at = line.free_at.max(now + costs.own_line + extra);
+                costs.own_line + extra
+            }
         } else {
             let start = now.max(line.free_at).max(line.read_at);
-            line.free_at = start + line.farthest(cpu, hardware);
-            line.owner = cpu;
+            let is_only_at_home = line.is_far && !line.has_readers;
+            let is_far = access == Access::Update
+                && costs.far_atomic > 0
+                && !(is_only_at_home && line.owner == cpu);
+            let took = if is_far && is_only_at_home {
+                costs.far_atomic
+            } else if is_far {
+                line.farthest(cpu, hardware) + costs.far_atomic
+            } else {
+                line.farthest(cpu, hardware) + extra
+            };
+            line.free_at = start + took;
+            (line.owner, line.is_far) = (cpu, is_far);
             // Most lines that are written again and again are not read in between.
             if line.has_readers {
                 line.readers.fill(0);
@@ -166,7 +229,7 @@ impl Lines {
             }
             line.free_at - now
         };
-        (line.number, cost + extra)
+        (line.number, took)
     }
 
     /// The line's number, if it was touched.
@@ -185,16 +248,29 @@ mod tests {
     use super::*;
     use nearq_topology::Topology;
 
+    /// The home is the first node, whose memory is as near as any.
+    fn at_home(costs: &Costs) -> impl FnOnce(u64) -> (u32, u64) {
+        let memory = costs.memory;
+        move |_| (0, memory)
+    }
+
     #[test]
     fn cache_lines_move_are_shared_and_queue_up() {
         let costs = Costs::DEFAULT;
         let topology = Topology::from_synthetic("l3:2 core:2 pu:1").expect("well formed");
         let hardware = Hardware::new(topology, &costs);
         let mut memory = Lines::default();
-        let mut go = |cpu, access, now| memory.access(4096, cpu, access, now, &hardware, &costs).1;
+        let mut go = |cpu, access, now| {
+            memory.access(4096, access, (cpu, now), &hardware, &costs, at_home(&costs)).1
+        };
         assert_eq!(go(0, Access::Write, 0), costs.memory, "no cache had it");
-        assert_eq!(go(0, Access::ReadModifyWrite, 1000), costs.own_line + costs.read_modify_write);
-        assert_eq!(go(1, Access::Read, 1000), costs.same_llc);
+        let kept = costs.own_line + costs.read_modify_write;
+        assert_eq!(go(0, Access::ReadModifyWrite, 1000), kept);
+        assert_eq!(
+            go(1, Access::Read, 1000),
+            kept + costs.same_llc,
+            "nobody gets it before the end"
+        );
         assert_eq!(go(1, Access::Read, 2000), costs.own_line, "the reader has a copy now");
         assert_eq!(go(2, Access::Read, 2000), costs.other_llc);
         assert_eq!(
@@ -213,13 +289,66 @@ mod tests {
     }
 
     #[test]
+    fn accesses_to_own_lines_overlap_and_their_fractions_add_up() {
+        let costs = Costs { own_line: 2, own_line_ps: 300, ..Costs::DEFAULT };
+        let topology = Topology::from_synthetic("core:2").expect("well formed");
+        let hardware = Hardware::new(topology, &costs);
+        let mut lines = Lines::default();
+        let mut go = |cpu, access| {
+            lines.access(4096, access, (cpu, 9_000), &hardware, &costs, at_home(&costs)).1
+        };
+        go(0, Access::Write);
+        let writes: Vec<u64> = (0..10).map(|_| go(0, Access::Write)).collect();
+        assert_eq!(writes, [0, 0, 0, 1, 0, 0, 1, 0, 0, 1], "3 ns for ten");
+        assert_eq!((0..10).map(|_| go(0, Access::Read)).sum::<u64>(), 3);
+        let atomic = go(0, Access::ReadModifyWrite);
+        assert_eq!(atomic, costs.own_line + costs.read_modify_write, "it waits for itself");
+    }
+
+    #[test]
+    fn updates_of_a_contended_line_are_executed_at_its_home() {
+        let costs = Costs { far_atomic: 9, ..Costs::DEFAULT };
+        let topology = Topology::from_synthetic("core:4").expect("well formed");
+        let hardware = Hardware::new(topology, &costs);
+        let mut lines = Lines::default();
+        let mut go = |cpu, access, now| {
+            lines.access(4096, access, (cpu, now), &hardware, &costs, at_home(&costs)).1
+        };
+        let own = costs.own_line + costs.read_modify_write;
+        go(0, Access::Update, 0);
+        assert_eq!(go(0, Access::Update, 1_000), own, "its own line");
+        assert_eq!(go(1, Access::Update, 2_000), costs.same_llc + 9, "taken home");
+        assert_eq!(go(2, Access::Update, 3_000), 9, "no CPU has it");
+        assert_eq!(
+            (go(3, Access::Update, 4_000), go(0, Access::Update, 4_000)),
+            (9, 18),
+            "in turn"
+        );
+        assert_eq!(go(1, Access::Read, 5_000), costs.same_llc, "from home");
+        assert_eq!(go(1, Access::Read, 6_000), costs.own_line);
+        assert_eq!(go(1, Access::Update, 7_000), costs.same_llc + 9, "the home and CPU 1 had it");
+        assert_eq!(
+            go(1, Access::Update, 8_000),
+            costs.same_llc + costs.read_modify_write,
+            "a CPU that comes again gets it"
+        );
+        assert_eq!(go(1, Access::Update, 9_000), own);
+        go(2, Access::Update, 10_000);
+        let exchanged = costs.same_llc + costs.read_modify_write;
+        assert_eq!(go(3, Access::ReadModifyWrite, 11_000), exchanged, "the CPU does it itself");
+        assert_eq!(go(3, Access::ReadModifyWrite, 12_000), own);
+    }
+
+    #[test]
     fn transfers_of_one_line_wait_for_each_other_and_copies_for_none() {
         let costs = Costs::DEFAULT;
         let topology = Topology::from_synthetic("numa:2 l3:2 core:4 pu:2").expect("well formed");
         let hardware = Hardware::new(topology, &costs);
         let (near, far) = (costs.same_llc, costs.same_package);
         let mut lines = Lines::default();
-        let mut go = |cpu, access, now| lines.access(4096, cpu, access, now, &hardware, &costs).1;
+        let mut go = |cpu, access, now| {
+            lines.access(4096, access, (cpu, now), &hardware, &costs, at_home(&costs)).1
+        };
         go(0, Access::Write, 0);
         // Two readers at once; a writer waits for the later one, a reader for the writer, another writer as well.
         assert_eq!(go(2, Access::Read, 1000), near);

@@ -1,13 +1,15 @@
 //! The simulated machine's memory: what an access costs, by where the data is.
 //!
 //! Two kinds of access, two models:
-//! - **Atomics** (`lines`): single cache lines with an owner and readers. They move one at a time, and the cost depends on the distance.
+//! - **Atomics** (`lines`): single cache lines with an owner, readers and a home node. They move one at a time, and the cost depends on the
+//!   distances between all of them.
 //! - **Declared bytes** (`bytes`): ranges that a thread reads or writes as a whole. They are followed by page, and the cost depends on
 //!   which caches hold them (`caches`, `pages`), on which node they live (`placement`), and on the other traffic on the path to them
 //!   (`bandwidth`). Many accesses to one range can be declared at once; then the cost depends on how much of the range each cache holds
 //!   (`bytes/bulk`).
 //!
 //! The two do not meet: an atomic inside a declared range is followed as an atomic, and its neighbours as bytes.
+//! So the policies of ranges do not apply to lines.
 //!
 //! # Addresses
 //! Both find their state by real address, so the layout of the program's own structures counts, as it does on a real machine. The address
@@ -24,6 +26,7 @@ mod placement;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use self::placement::Policy;
 use crate::context;
 use crate::costs::Costs;
 use crate::hardware::Hardware;
@@ -60,6 +63,15 @@ impl Hasher for FixedHasher {
 /// A map that is looked up and never walked: its order depends on addresses.
 pub(crate) type AddressMap<T> = HashMap<usize, T, BuildHasherDefault<FixedHasher>>;
 
+/// Who accesses a line, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct By<'a> {
+    pub(crate) cpu: usize,
+    pub(crate) now: u64,
+    /// Where the thread's memory comes from.
+    pub(crate) policy: &'a Policy,
+}
+
 /// All memory of a machine.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -72,19 +84,20 @@ impl Memory {
         Memory { lines: Lines::default(), bytes: Bytes::new(hardware.topology(), costs) }
     }
 
-    /// Accesses the line of an atomic at time `now`. Returns the line's number, and nanoseconds until the access is
-    /// done.
+    /// Accesses the line of an atomic at time `now`, by a thread with that policy. Returns the line's number, and nanoseconds until the
+    /// access is done.
     #[inline]
     pub(crate) fn access(
         &mut self,
         address: usize,
-        cpu: usize,
         access: Access,
-        now: u64,
+        by: By<'_>,
         hardware: &Hardware,
         costs: &Costs,
     ) -> (u64, u64) {
-        self.lines.access(address, cpu, access, now, hardware, costs)
+        let node = hardware.node(by.cpu) as u32;
+        let place = |number| self.bytes.place_line(node, by.policy, number);
+        self.lines.access(address, access, (by.cpu, by.now), hardware, costs, place)
     }
 
     /// The number of an atomic's line, if it was touched.

@@ -43,7 +43,7 @@ impl LockPlatform for Sim {
 
     fn wake(word: *const AtomicU32, count: usize) -> usize {
         let Some(shared) = context::current() else { return 0 };
-        shared.step(|world| world.costs.system_call);
+        shared.step_in_kernel(|world| world.costs.system_call);
         shared.world.borrow_mut().wake(word.addr(), count)
     }
 

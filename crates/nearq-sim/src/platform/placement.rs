@@ -45,6 +45,18 @@ impl Placement for Sim {
         Ok(())
     }
 
+    /// Costs nothing beyond the wake-up: on Linux it is one store to a line that the waker's CPU owns.
+    fn set_wake_hint(thread: Thread, cpu: usize) {
+        if Self::receives_wake_hints() {
+            // As on Linux, a hint for a thread that has ended, or to a CPU that there is not, is lost.
+            let _ = Sim::set_wake_cpu(thread, cpu);
+        }
+    }
+
+    fn receives_wake_hints() -> bool {
+        context::expect("Placement::receives_wake_hints").world.borrow().wake_hints
+    }
+
     /// The policy applies to pages that [`Sim::read`] and [`Sim::write`] touch first. The threads that the caller starts inherit it.
     ///
     /// As on Linux, nodes that do not exist are skipped unless none is left.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, MemoryPolicy, Ordering, Placement, Threads};
 use nearq_sim::{AtomicU64, Costs, Sim};
 
 use crate::common::{go_to, nanoseconds, run, spawn_on, took};
@@ -16,7 +16,7 @@ fn costs() -> Costs {
 }
 
 #[test]
-fn writers_of_one_line_get_one_transfer_after_the_other() {
+fn increments_of_one_line_take_a_bounce_each_however_many_cpus_do_them() {
     for cpus in [2_u64, 8, 32] {
         let c = costs();
         let took = run("core:32", &c, move || {
@@ -37,7 +37,8 @@ fn writers_of_one_line_get_one_transfer_after_the_other() {
             Sim::now() - start
         });
         let each = nanoseconds(took) / (cpus * 1000);
-        assert!((c.same_llc..c.same_llc + 6).contains(&each), "{cpus} CPUs: {each} ns each");
+        let bounce = c.same_llc + c.read_modify_write;
+        assert!((bounce..bounce + 6).contains(&each), "{cpus} CPUs: {each} ns each");
     }
 }
 
@@ -67,5 +68,47 @@ fn a_line_that_is_written_steadily_costs_its_readers_a_transfer_each() {
         // The second reader under a cache gets its copy from the first.
         go_to(1);
         assert_eq!(took(|| assert_eq!(word.load(Ordering::Relaxed), 9)), c.same_llc);
+    });
+}
+
+/// Costs by which the way to each kind of home can be told.
+fn with_homes() -> Costs {
+    let mut costs = costs();
+    (costs.home_same_package, costs.home_other_package) = (40, 1000);
+    costs
+}
+
+/// Four nodes in two packages; CPUs 0 and 1 are of node 0 and have a last-level cache each.
+const NODES: &str = "pack:2 numa:2 l3:2 core:1";
+
+/// How much longer CPU 1 waits for a line that CPU 0 has because of the line's home.
+fn longer(word: &AtomicU64) -> u64 {
+    go_to(0);
+    word.store(1, Ordering::Relaxed);
+    go_to(1);
+    took(|| assert_eq!(word.load(Ordering::Relaxed), 1)) - costs().other_llc
+}
+
+#[test]
+fn the_first_thread_that_touches_a_line_gives_it_its_home() {
+    run(NODES, &with_homes(), || {
+        let homes = [0, 2, 4, 6].map(|cpu| {
+            go_to(cpu);
+            let word = Box::new(AtomicU64::new(0));
+            let c = costs();
+            assert_eq!(took(|| word.store(9, Ordering::Relaxed)), c.memory, "near memory");
+            longer(&word)
+        });
+        assert_eq!(homes, [0, 80, 2000, 2000]);
+        // The policy of the thread decides, and a far memory takes longer.
+        go_to(0);
+        Sim::set_memory_policy(&MemoryPolicy::Preferred(1)).expect("there is such a node");
+        let word = Box::new(AtomicU64::new(0));
+        assert_eq!(
+            took(|| word.store(9, Ordering::Relaxed)),
+            costs().memory_same_package,
+            "the line comes from its home"
+        );
+        assert_eq!(longer(&word), 80);
     });
 }

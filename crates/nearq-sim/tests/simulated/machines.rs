@@ -146,6 +146,10 @@ fn costs_are_of_the_right_order_of_magnitude() {
                 "MB/s" => 1_000..=1_000_000,
                 "bytes" => 128 << 10..=128 << 20,
                 "%" => 50..=100,
+                // What they add to a wake-up or a transfer, which has it already if the machine's file does not say.
+                _ if ["interrupt", "far_atomic"].contains(cost) || cost.starts_with("home_") => {
+                    0..=100_000
+                }
                 _ => 1..=100_000_000,
             };
             assert!(range.contains(&value), "{name} {cost}: {value}");
@@ -287,4 +291,78 @@ fn the_table_names_every_cost() {
         let line = lines.next().expect("one line each");
         assert!(line.contains(Costs::unit(cost)) && lines.next().is_none(), "{line}");
     }
+}
+
+/// A machine file in the folder for temporary files, removed at the end.
+struct MachineFile(PathBuf);
+
+impl MachineFile {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("nearq-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).expect("a folder for temporary files");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a plain path")
+    }
+}
+
+impl Drop for MachineFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn the_costs_of_a_file_can_be_given_to_another_shape() {
+    let text = include_str!("../../machines/epyc-7551-2s.json");
+    let file = MachineFile::new("costs.machine", text);
+    let whole = Machine::described(file.path()).expect("a machine file");
+    assert_eq!(whole.topology().possible().len(), 128);
+    let other = Machine::described(&format!("pack:2 l3:2 core:2@{}", file.path()))
+        .expect("both are well formed");
+    assert_eq!((other.topology().possible().len(), other.topology().llcs().len()), (8, 4));
+    assert_eq!(other.costs().other_package, whole.costs().other_package);
+    assert_eq!(other.costs().smt_percent, whole.costs().smt_percent);
+    let built_in =
+        Machine::described(&format!("ryzen-3900x@{}", file.path())).expect("a built-in shape");
+    assert_eq!(built_in.topology(), Machine::named("ryzen-3900x").expect("listed").topology());
+    assert_eq!(built_in.costs().same_llc, whole.costs().same_llc);
+    // Without its shape, the file has costs only.
+    let fields = text.replacen("\"shape\"", "\"model\"", 1).replacen(
+        "\"model\": \"AMD EPYC",
+        "\"about\": \"AMD EPYC",
+        1,
+    );
+    let lines = fields.lines().filter(|line| !line.starts_with("  \"about\": \"2 x"));
+    let only_costs = MachineFile::new("only-costs.json", &lines.collect::<Vec<_>>().join("\n"));
+    assert!(Machine::described(&format!("core:4@{}", only_costs.path())).is_ok());
+    let alone = Machine::described(only_costs.path()).expect_err("no shape").to_string();
+    assert!(alone.contains("`shape`") && alone.contains("SHAPE@FILE"), "{alone}");
+}
+
+#[test]
+fn a_shape_with_a_distance_that_the_file_has_no_cost_for_is_refused() {
+    let file = format!("{}/machines/grace-72.json", env!("CARGO_MANIFEST_DIR"));
+    let error = Machine::described(&format!("pack:2 numa:1 l3:2 core:2@{file}"))
+        .expect_err("grace has one cache");
+    let text = error.to_string();
+    assert!(text.contains("grace-72.json") && text.contains("other_llc"), "{text}");
+    let error =
+        Machine::described(&format!("core:0@{file}")).expect_err("no such shape").to_string();
+    assert!(error.contains("core:0"), "{error}");
+    let error = Machine::described("core:2@/no/such.machine").expect_err("no file").to_string();
+    assert!(error.contains("/no/such.machine"), "{error}");
+}
+
+#[test]
+fn a_file_may_have_hwlocs_xml_as_its_shape() {
+    let text = include_str!("../../machines/grace-72.json");
+    let xml = r"<topology version='2.0'><object type='Machine' cpuset='0x3' complete_cpuset='0x3'><object type='PU' os_index='0' cpuset='0x1'/><object type='PU' os_index='1' cpuset='0x2'/></object></topology>";
+    let start = text.find("\"shape\": \"").expect("a shape") + "\"shape\": \"".len();
+    let end = start + text[start..].find('"').expect("its end");
+    let file = MachineFile::new("xml.machine", &format!("{}{xml}{}", &text[..start], &text[end..]));
+    let machine = Machine::described(file.path()).expect("well formed");
+    assert_eq!(machine.topology().possible().to_list(), "0-1");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::raw::OsqLock;
-use nearq_lock::{Mode, Mutex, MutexGuard, Settings, Snapshot};
+use nearq_lock::{Mode, Mutex, MutexGuard, Settings, Snapshot, Statistics};
 use nearq_model::bound;
 use nearq_platform::{Atomic, LockPlatform, Ordering, ThreadSpec, Threads};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
@@ -329,6 +329,46 @@ fn the_mode_comes_from_the_environment() {
         Settings::of_process_in::<Sim>().batch
     });
     assert_eq!((outcome.warnings.len(), outcome.expect()), (1, 2048));
+}
+
+/// On two nodes of two caches each, hand-overs between the caches of a node are within a domain if domains are nodes.
+#[test]
+fn domains_come_from_the_environment() {
+    let across = |value: &str| {
+        let simulation = Simulation::new(machine("package:2 numa:1 l3:2 core:2 pu:1"), 1);
+        let outcome = simulation.setting("NEARQ_LOCK_DOMAINS", value).run(|| {
+            let mut settings = with(Mode::Plain);
+            settings.count = true;
+            settings.set_for_process_in::<Sim>();
+            let mutex = Arc::new(Mutex::<u32, Sim>::new_in(0));
+            let thread = |cpu| {
+                let mutex = Arc::clone(&mutex);
+                let spec =
+                    ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };
+                let main = move || {
+                    for _ in 0..200 {
+                        let mut count = mutex.lock();
+                        *count += 1;
+                        compute(Duration::from_nanos(500));
+                        drop(count);
+                        compute(Duration::from_nanos(500));
+                    }
+                };
+                Sim::spawn(spec, main).expect("the simulator has threads left")
+            };
+            // The first node's CPUs, which are under two caches.
+            let threads: Vec<_> = (0..4).map(thread).collect();
+            threads.into_iter().for_each(Sim::join);
+            Statistics::of_process_in::<Sim>().across
+        });
+        (outcome.warnings.len(), outcome.expect())
+    };
+    for by_cache in ["", "cache", "L3"] {
+        let (warnings, across) = across(by_cache);
+        assert!(warnings == 0 && across > 0, "{by_cache}: {warnings} warnings, {across} across");
+    }
+    assert_eq!((across("node"), across("package")), ((0, 0), (0, 0)));
+    assert_eq!(across("core").0, 1);
 }
 
 /// A thread that is handed the turn while it sleeps is woken when the thread before it unlocks, whatever that thread waits for in between:

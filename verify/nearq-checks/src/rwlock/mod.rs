@@ -33,7 +33,7 @@ pub struct Op {
 pub enum What {
     /// Reads.
     Read,
-    /// Reads, and lends the row to the lock by the step that enters, if the row is free and the lock has neither a row nor a writer.
+    /// Lends the row to the lock, if the row is free and the lock has none, also beside a writer; then reads.
     Lend,
     /// Writes.
     Write,
@@ -84,6 +84,8 @@ pub enum Mutant {
     ActiveStays,
     /// A writer sleeps without having read the lines again.
     NoThirdLook,
+    /// A reader that lends the row does not wake the writer.
+    LenderIsSilent,
     /// A late reader takes back what it has added without looking whether a writer sleeps.
     LateIsSilent,
     /// A late reader takes it back at the other domain's line.
@@ -158,6 +160,8 @@ pub(crate) enum At {
     #[default]
     Start,
     // ---- readers
+    /// It wants to enter, and has lent the row or not.
+    Enters,
     /// It has found this in the state, and adds one to the row.
     Count {
         phase: bool,
@@ -228,7 +232,7 @@ pub(crate) enum At {
     },
     DrainAsleep,
     GivesUp,
-    /// It has the lock; if it is the head, it is about to release `writers`.
+    /// It has the lock; if it is the head, it is about to release `writers`, or keeps it until it leaves.
     HasIt,
     Writes,
     /// It leaves, and has moved `ACTIVE` into the row.

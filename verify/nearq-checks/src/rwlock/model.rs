@@ -22,6 +22,8 @@ pub enum Step {
     Ending,
     /// The head reserves the lock.
     Reserve,
+    /// The head keeps `writers` until it leaves as a writer.
+    Keep,
     /// The deadline comes.
     TimeOut,
 }
@@ -63,6 +65,10 @@ impl Scenario {
                 if lock.kind != Kind::None && !lock.reserved {
                     step(Step::Reserve);
                 }
+            }
+            At::HasIt if thread.is_head => {
+                step(Step::Next);
+                step(Step::Keep);
             }
             At::ReadsUpgradably => {
                 step(Step::Next);

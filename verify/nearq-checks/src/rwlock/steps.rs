@@ -83,18 +83,24 @@ impl Scenario {
         let (here, there) = (usize::from(script.domain), usize::from(script.leaves));
         let lock = &mut state.locks[index];
         match state.threads[me].at {
-            At::Start if lock.row && lock.kind != Kind::Ending => {
+            At::Start => {
+                if op.what == What::Lend && !lock.row && !state.row.lent {
+                    (lock.row, state.row.lent) = (true, true);
+                    if lock.has_writer() && !self.is(Mutant::LenderIsSilent) {
+                        state.threads[me].wakes_bucket = Some(op.lock);
+                    }
+                }
+                Self::go(state, me, At::Enters);
+            }
+            At::Enters if lock.row && lock.kind != Kind::Ending => {
                 let at = At::Count { phase: lock.phase, writer: lock.has_writer() };
                 Self::go(state, me, at);
             }
-            At::Start if !lock.has_writer() => {
+            At::Enters if !lock.has_writer() => {
                 lock.active += 1;
-                if op.what == What::Lend && !lock.row && !state.row.lent {
-                    (lock.row, state.row.lent) = (true, true);
-                }
                 Self::reads(state, me);
             }
-            At::Start => {
+            At::Enters => {
                 lock.waiting += 1;
                 let began = lock.phase;
                 Self::go(state, me, At::Waits { began, by_cache: false });
@@ -127,7 +133,7 @@ impl Scenario {
                 if !self.is(Mutant::LateIsSilent) {
                     state.threads[me].wakes_bucket = state.row.asleep.take();
                 }
-                if gives_up { Self::ends(state, me) } else { Self::go(state, me, At::Start) }
+                if gives_up { Self::ends(state, me) } else { Self::go(state, me, At::Enters) }
             }
             At::Waits { began, by_cache } if by_cache => {
                 if self.is_in(state, index, !began) {
@@ -326,9 +332,12 @@ impl Scenario {
                 if state.threads[me].is_head {
                     lock.writer_asleep = false;
                 }
-                Self::releases(state, me, index);
+                if step != Step::Keep {
+                    Self::releases(state, me, index);
+                }
                 Self::go(state, me, At::Writes);
             }
+            At::Writes if state.threads[me].is_head => Self::releases(state, me, index),
             At::Writes => {
                 if lock.row {
                     if !self.is(Mutant::ActiveStays) {

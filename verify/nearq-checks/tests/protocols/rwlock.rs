@@ -111,6 +111,12 @@ fn lending() -> Scenario {
     scenario(&[at(0, &[Read.of(0)]), at(1, &[Lend.of(0)]), at(0, &[Write.of(0)])])
 }
 
+/// One of the readers that are counted in the word leaves there, and the other one in the row.
+fn lending_beside_two_readers() -> Scenario {
+    let reader = || at(0, &[Read.of(0)]);
+    scenario(&[reader(), reader(), at(1, &[Lend.of(0)]), at(0, &[Write.of(0)])])
+}
+
 #[test]
 fn lending_and_taking_away() {
     check(&lending(), &[BY_CACHE, ENDED, READER_SLEPT, WRITER_SLEPT]);
@@ -162,7 +168,8 @@ fn mistakes_by_cache_are_found() {
     is_found(Mutant::NoThirdLook, GOES_ON, by_cache());
     // Readers that wait start over, and may wait for a second writer.
     is_found(Mutant::RowGoesUnannounced, ONE_WRITER, by_cache_again());
-    is_found(Mutant::LastInWordOnly, GOES_ON, lending());
+    is_found(Mutant::LastInWordOnly, GOES_ON, lending_beside_two_readers());
+    is_found(Mutant::LenderIsSilent, GOES_ON, lending());
     is_found(Mutant::ActiveStays, AS_BEFORE, lending());
     is_found(Mutant::RowNotCompared, AS_BEFORE, giving_up_by_cache());
     is_found(Mutant::TakesBackElsewhere, ALONE, two_late());

@@ -10,7 +10,7 @@ use crate::modelled;
 use crate::process_state::ProcessState;
 use crate::settings::{Mode, Settings};
 use crate::statistics::Event;
-use crate::{RwLockUpgradableReadGuard, RwLockWriteGuard};
+use crate::{RwLockUpgradableReadGuard, RwLockWriteGuard, Snapshot};
 
 fn spawn(cpu: usize, lock: &Arc<Lock>, body: impl FnOnce(&Lock) + Send + 'static) -> JoinHandle {
     let lock = Arc::clone(lock);
@@ -98,6 +98,25 @@ fn readers_leave_where_they_have_not_entered() {
     });
 }
 
+/// A row is lent while a writer waits for a reader that leaves there then, or while it has the lock.
+#[test]
+fn a_row_is_lent_beside_a_writer() {
+    modelled::check(bound(2, 3), &[Event::WriterSlept], || {
+        Settings { mode: Mode::Auto, ..Settings::default() }.set_for_process_in::<Loom>();
+        let lock = Arc::new(Lock::new_in(Watched(PlatformCell::new(0))));
+        let before = lock.read();
+        let writer = spawn(2, &lock, write);
+        lock.raw().lend_row();
+        get(&before);
+        drop(before);
+        read(&lock);
+        Loom::join(writer);
+        assert!(!lock.is_locked());
+        drop(lock);
+        assert_eq!(ProcessState::<Loom>::get().readers.lent(), 0);
+    });
+}
+
 #[test]
 fn a_late_reader_of_the_rows_previous_lock_does_no_harm() {
     modelled::check(bound(2, 3), &[Event::WriterSlept], || {
@@ -157,5 +176,25 @@ fn an_upgrade_waits_for_readers_by_cache() {
         assert_eq!(get(&guard), seen + 1);
         drop(guard);
         Loom::join(reader);
+    });
+}
+
+#[test]
+fn a_snapshot_shows_how_many_readers_a_row_counts() {
+    check(0, &[], 0, |lock| {
+        let seen = || {
+            let rows = Snapshot::of_process_in::<Loom>().rwlocks;
+            rows.iter().map(|lock| lock.readers).collect::<Vec<_>>()
+        };
+        // The reader to which the row was lent was counted in the state, and left in the row.
+        assert_eq!(seen(), [0]);
+        let guards = [lock.read(), lock.read()];
+        assert_eq!(seen(), [1]);
+        drop(guards);
+        // The next writer puts that right.
+        drop(lock.write());
+        let guards = [lock.read(), lock.read()];
+        assert!(seen().is_empty() || seen() == [2], "{:?}", seen());
+        drop(guards);
     });
 }

@@ -299,7 +299,11 @@ impl Bytes {
             }
             let share = (held.bytes / bytes).min(rest);
             rest -= share;
-            let latency = hardware.transfer(self.caches.cpu_of(held.cache), cpu);
+            let holder = self.caches.cpu_of(held.cache);
+            let by_home = footprint.homes.iter().enumerate();
+            let latency =
+                by_home.map(|(home, share)| hardware.line(holder, cpu, home) as f64 * share);
+            let latency = latency.sum::<f64>().round() as u64;
             let from = End::Llc(llc, node);
             beyond.push(Source { from, latency, share, cache: Some(held.cache) });
         }
@@ -373,6 +377,7 @@ impl World {
             bytes.run_of_many(range, accesses, &mut toucher, &self.hardware, &self.costs);
         self.record(if accesses.writes() { Kind::WriteBytes } else { Kind::ReadBytes }, done);
         let cpu_ns = self.jittered(took.kernel + took.streaming.div_ceil(1000));
+        self.me_mut().kernel_time += took.kernel.min(cpu_ns);
         (done, cpu_ns.max(took.shared.div_ceil(1000)))
     }
 }
