@@ -26,7 +26,10 @@
 //! that ends earlier for any reason returns to the program, which checks and waits again.
 //!
 //! # Forks
-//! In a child, the waiting threads do not exist. The first thread that comes makes the condition variable fit for the child (`epoch.rs`).
+//! In a child, the waiting threads do not exist. Nothing is to be done for that here: a ring tells the records of another process from its
+//! own (`ring.rs` in `nearq-lock`), in the step by which it is locked. A check at the beginning of each call, and a repair after it, would
+//! be wrong: a signal handler that forks may come between the two, or between the repair and the wait, and a thread that it starts in the
+//! child may wait meanwhile. The repair would forget that thread.
 
 use core::ffi::c_int;
 use core::mem::offset_of;
@@ -38,7 +41,6 @@ use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t};
 use nearq_lock::raw::RawCondvar;
 use nearq_platform::{Instant, Linux, LockPlatform};
 
-use crate::epoch::Epoch;
 use crate::leaving::InWait;
 use crate::mutex::{Held, Kind, Mutex};
 use crate::{cancel, clock, layout, mixed, process, real, stand_in};
@@ -50,11 +52,10 @@ const MOMENT: Duration = Duration::from_millis(1);
 #[repr(C)]
 struct Condvar {
     raw: RawCondvar,
-    epoch: Epoch,
     /// The clock for deadlines that do not name one.
     clock: AtomicU32,
     /// The place where the C library may say that it is shared: zero.
-    _others: [u32; 7],
+    _others: [u32; 8],
     /// A condition variable of the C library's, for that library's mutexes; null while there is none.
     stand_in: AtomicPtr<pthread_cond_t>,
 }
@@ -92,28 +93,7 @@ impl Condvar {
     /// Our view of a condition variable that is not shared.
     unsafe fn of<'a>(condvar: *mut pthread_cond_t) -> &'a Self {
         // SAFETY: as large and aligned, as asserted above; all fields are atomics.
-        let view = unsafe { &*condvar.cast::<Self>() };
-        if !view.epoch.is_now() {
-            view.renew();
-        }
-        view
-    }
-
-    /// The first use in the child of a fork. The caller may end here, if it is of the asynchronous type.
-    #[cold]
-    fn renew(&self) {
-        let before = cancel::defer();
-        self.renew_deferred();
-        // SAFETY: nothing in this frame, or in the callers' frames, needs to be cleaned up.
-        unsafe { cancel::undo(before) };
-    }
-
-    #[inline(never)]
-    extern "C" fn renew_deferred(&self) {
-        // SAFETY: all other threads wait for us in `of`.
-        self.epoch.make_fit(|| unsafe {
-            (&raw const self.raw).cast_mut().write(RawCondvar::new());
-        });
+        unsafe { &*condvar.cast::<Self>() }
     }
 
     /// The condition variable of the C library's, created if it does not exist. The caller may end here, if it is of the asynchronous type.
@@ -174,9 +154,8 @@ pub(crate) unsafe fn init(
     unsafe {
         condvar.cast::<Condvar>().write(Condvar {
             raw: RawCondvar::new(),
-            epoch: Epoch::new(),
             clock: AtomicU32::new(clock as u32),
-            _others: [0; 7],
+            _others: [0; 8],
             stand_in: AtomicPtr::new(ptr::null_mut()),
         });
     };
@@ -257,10 +236,8 @@ unsafe fn has_no_waiters(condvar: *mut pthread_cond_t) -> bool {
     }
     // SAFETY: not shared; as large and aligned, as asserted above; all fields are atomics.
     let view = unsafe { &*condvar.cast::<Condvar>() };
-    view.epoch.is_now()
-        // Acquire: pairs with the release of the thread that made it.
-        && view.stand_in.load(Ordering::Acquire).is_null()
-        && !view.raw.is_waited_for()
+    // Acquire: pairs with the release of the thread that made it.
+    view.stand_in.load(Ordering::Acquire).is_null() && !view.raw.is_waited_for()
 }
 
 #[inline(never)]

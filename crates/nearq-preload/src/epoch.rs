@@ -21,11 +21,6 @@ pub(crate) struct Epoch<P: Platform = Linux> {
 }
 
 impl<P: Platform> Epoch<P> {
-    /// The epoch of a new thing of this process.
-    pub(crate) fn new() -> Self {
-        Epoch { word: P::AtomicU32::new(Self::now()) }
-    }
-
     /// The value of the word if the thing is fit for this process.
     #[inline]
     fn now() -> u32 {

@@ -18,7 +18,7 @@ use core::ffi::{CStr, c_int, c_void};
 
 use libc::{
     clockid_t, pid_t, pthread_attr_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t,
-    pthread_mutexattr_t, pthread_t, sched_param, timespec,
+    pthread_mutexattr_t, pthread_rwlock_t, pthread_rwlockattr_t, pthread_t, sched_param, timespec,
 };
 
 use nearq_platform::Instant;
@@ -26,7 +26,8 @@ use nearq_platform::Instant;
 use crate::condvar::{Ended, For, Route};
 use crate::leaving::Before;
 use crate::process::{is_ours, was_ours};
-use crate::{cancel, clock, condvar, layout, leaving, mixed, mutex, process, real};
+use crate::rwlock::As;
+use crate::{cancel, clock, condvar, layout, leaving, mixed, mutex, process, real, rwlock};
 
 /// Exports functions under the C library's names. All are unsafe as the C library's are, and call what is unsafe in the same way.
 macro_rules! export {
@@ -206,6 +207,68 @@ unsafe extern "C-unwind" fn wait_mixed(
         }
         outcome
     }
+}
+
+// ---- reader-writer locks --------------------------------------------------------------------------------------------------
+
+export! {
+    RWLOCKS:
+    pthread_rwlock_init(lock: *mut pthread_rwlock_t, attributes: *const pthread_rwlockattr_t),
+        // Everything except the kind is zero then, as needed.
+        ours: real::rwlock_init::call(lock, attributes),
+        theirs: real::rwlock_init::call(lock, attributes);
+    pthread_rwlock_destroy(lock: *mut pthread_rwlock_t),
+        ours: rwlock::destroy(lock),
+        theirs: real::rwlock_destroy::call(lock);
+    pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t),
+        ours: rwlock::lock(lock, As::Reader),
+        theirs: real::rwlock_rdlock::call(lock);
+    pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t),
+        ours: rwlock::lock(lock, As::Writer),
+        theirs: real::rwlock_wrlock::call(lock);
+    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t),
+        ours: rwlock::trylock(lock, As::Reader),
+        theirs: real::rwlock_tryrdlock::call(lock);
+    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t),
+        ours: rwlock::trylock(lock, As::Writer),
+        theirs: real::rwlock_trywrlock::call(lock);
+    pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, until: *const timespec),
+        ours: rwlock::clocklock(lock, As::Reader, libc::CLOCK_REALTIME, until),
+        theirs: real::rwlock_timedrdlock::call(lock, until);
+    pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, until: *const timespec),
+        ours: rwlock::clocklock(lock, As::Writer, libc::CLOCK_REALTIME, until),
+        theirs: real::rwlock_timedwrlock::call(lock, until);
+    pthread_rwlock_clockrdlock(lock: *mut pthread_rwlock_t, clock: clockid_t, until: *const timespec),
+        ours: rwlock::clocklock(lock, As::Reader, clock, until),
+        theirs: real::rwlock_clockrdlock::call(lock, clock, until);
+    pthread_rwlock_clockwrlock(lock: *mut pthread_rwlock_t, clock: clockid_t, until: *const timespec),
+        ours: rwlock::clocklock(lock, As::Writer, clock, until),
+        theirs: real::rwlock_clockwrlock::call(lock, clock, until);
+    pthread_rwlock_unlock(lock: *mut pthread_rwlock_t),
+        ours: rwlock::unlock(lock),
+        theirs: real::rwlock_unlock::call(lock);
+    // As for mutexes.
+    __pthread_rwlock_init(lock: *mut pthread_rwlock_t, attributes: *const pthread_rwlockattr_t),
+        ours: pthread_rwlock_init(lock, attributes),
+        theirs: pthread_rwlock_init(lock, attributes);
+    __pthread_rwlock_destroy(lock: *mut pthread_rwlock_t),
+        ours: pthread_rwlock_destroy(lock),
+        theirs: pthread_rwlock_destroy(lock);
+    __pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t),
+        ours: pthread_rwlock_rdlock(lock),
+        theirs: pthread_rwlock_rdlock(lock);
+    __pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t),
+        ours: pthread_rwlock_wrlock(lock),
+        theirs: pthread_rwlock_wrlock(lock);
+    __pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t),
+        ours: pthread_rwlock_tryrdlock(lock),
+        theirs: pthread_rwlock_tryrdlock(lock);
+    __pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t),
+        ours: pthread_rwlock_trywrlock(lock),
+        theirs: pthread_rwlock_trywrlock(lock);
+    __pthread_rwlock_unlock(lock: *mut pthread_rwlock_t),
+        ours: pthread_rwlock_unlock(lock),
+        theirs: pthread_rwlock_unlock(lock);
 }
 
 // ---- what is seen on its way ----------------------------------------------------------------------------------------------

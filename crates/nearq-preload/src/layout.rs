@@ -10,17 +10,27 @@
 //! | | 24 to 39 | ours: the holder's thread pointer and name |
 //! | `pthread_cond_t` | one word | **bit 0: shared between processes**, bit 1: by the monotonic clock. Byte 36 up to glibc 2.40, byte 28 since |
 //! | | the rest | ours, while that bit is clear (`condvar.rs`) |
+//! | `pthread_rwlock_t` | 0 to 23 | zero when free: ours (`rwlock.rs`) |
+//! | | 24 to 27 | the writer's number, for debuggers |
+//! | | 28 to 31 | **1 if it is shared between processes**; then it is one of the C library's |
+//! | | 48 to 51 | **the kind** |
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use libc::{pthread_cond_t, pthread_mutex_t};
+use libc::{pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_rwlockattr_t};
 
 use crate::real;
 
 /// The offset of a mutex's kind.
 pub(crate) const KIND: usize = 16;
+
+/// The offset at which a reader-writer lock says whether it is shared.
+pub(crate) const RWLOCK_SHARED: usize = 28;
+
+/// The offset of a reader-writer lock's kind.
+pub(crate) const RWLOCK_KIND: usize = 48;
 
 /// The offsets at which a condition variable may say that it is shared.
 const SHARED_AT: [usize; 2] = [36, 28];
@@ -52,7 +62,7 @@ unsafe fn shared_word(condvar: *const pthread_cond_t) -> u32 {
 
 /// Verifies that the layouts are as described above.
 pub(crate) fn is_known() -> bool {
-    mutexes_are_known() && condvars_are_known()
+    mutexes_are_known() && condvars_are_known() && rwlocks_are_known()
 }
 
 fn mutexes_are_known() -> bool {
@@ -108,6 +118,41 @@ fn new_condvar(shared: c_int, clock: libc::clockid_t) -> [u8; size_of::<pthread_
         bytes.as_mut_ptr().copy_from_nonoverlapping(condvar.as_ptr().cast(), bytes.len());
         real::cond_destroy::call(condvar.as_mut_ptr());
         libc::pthread_condattr_destroy(attributes.as_mut_ptr());
+    }
+    bytes
+}
+
+unsafe extern "C" {
+    fn pthread_rwlockattr_setkind_np(attributes: *mut pthread_rwlockattr_t, kind: c_int) -> c_int;
+}
+
+/// Whether only the kind and the mark of a shared one are not zero.
+fn rwlocks_are_known() -> bool {
+    let is = |bytes: [u8; size_of::<pthread_rwlock_t>()], shared, kind| {
+        bytes.iter().enumerate().all(|(at, byte)| match at {
+            RWLOCK_SHARED => *byte == shared,
+            RWLOCK_KIND => *byte == kind,
+            _ => *byte == 0,
+        })
+    };
+    is(new_rwlock(libc::PTHREAD_PROCESS_PRIVATE, 0), 0, 0)
+        && is(new_rwlock(libc::PTHREAD_PROCESS_PRIVATE, 2), 0, 2)
+        && is(new_rwlock(libc::PTHREAD_PROCESS_SHARED, 0), 1, 0)
+}
+
+fn new_rwlock(shared: c_int, kind: c_int) -> [u8; size_of::<pthread_rwlock_t>()] {
+    let mut bytes = [0; size_of::<pthread_rwlock_t>()];
+    let mut attributes = MaybeUninit::uninit();
+    let mut lock = MaybeUninit::<pthread_rwlock_t>::zeroed();
+    // SAFETY: objects of ours, made and ended in order; a lock of bytes may be read as bytes.
+    unsafe {
+        libc::pthread_rwlockattr_init(attributes.as_mut_ptr());
+        libc::pthread_rwlockattr_setpshared(attributes.as_mut_ptr(), shared);
+        pthread_rwlockattr_setkind_np(attributes.as_mut_ptr(), kind);
+        real::rwlock_init::call(lock.as_mut_ptr(), attributes.as_ptr());
+        bytes.as_mut_ptr().copy_from_nonoverlapping(lock.as_ptr().cast(), bytes.len());
+        real::rwlock_destroy::call(lock.as_mut_ptr());
+        libc::pthread_rwlockattr_destroy(attributes.as_mut_ptr());
     }
     bytes
 }

@@ -2,7 +2,7 @@
 //!
 //! They are looked up once, by the first thread that comes, before the decision whether anything is replaced (`process.rs`); several
 //! threads that look them up at the same time find the same. Nothing is allocated, as all of them exist in every C library that has the
-//! symbols of `thrd_create` (2.28), except `clocklock` and `clockwait` (2.30).
+//! symbols of `thrd_create` (2.28), except those that take a clock (2.30).
 //!
 //! All are `extern "C-unwind"`, as a thread may be cancelled in any of them (`cancel.rs`).
 
@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
     clockid_t, pid_t, pthread_attr_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t,
-    pthread_mutexattr_t, pthread_t, sched_param, timespec,
+    pthread_mutexattr_t, pthread_rwlock_t, pthread_rwlockattr_t, pthread_t, sched_param, timespec,
 };
 
 use crate::{c11, exports};
@@ -80,6 +80,17 @@ real! {
     cond_wait = c"pthread_cond_wait", CONDVAR, (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int, libc::ENOSYS;
     cond_timedwait = c"pthread_cond_timedwait", CONDVAR, (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int, libc::ENOSYS;
     cond_clockwait = c"pthread_cond_clockwait", None, (condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    rwlock_init = c"pthread_rwlock_init", None, (lock: *mut pthread_rwlock_t, attributes: *const pthread_rwlockattr_t) -> c_int, libc::ENOSYS;
+    rwlock_destroy = c"pthread_rwlock_destroy", None, (lock: *mut pthread_rwlock_t) -> c_int, libc::ENOSYS;
+    rwlock_rdlock = c"pthread_rwlock_rdlock", None, (lock: *mut pthread_rwlock_t) -> c_int, libc::ENOSYS;
+    rwlock_wrlock = c"pthread_rwlock_wrlock", None, (lock: *mut pthread_rwlock_t) -> c_int, libc::ENOSYS;
+    rwlock_tryrdlock = c"pthread_rwlock_tryrdlock", None, (lock: *mut pthread_rwlock_t) -> c_int, libc::ENOSYS;
+    rwlock_trywrlock = c"pthread_rwlock_trywrlock", None, (lock: *mut pthread_rwlock_t) -> c_int, libc::ENOSYS;
+    rwlock_timedrdlock = c"pthread_rwlock_timedrdlock", None, (lock: *mut pthread_rwlock_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    rwlock_timedwrlock = c"pthread_rwlock_timedwrlock", None, (lock: *mut pthread_rwlock_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    rwlock_clockrdlock = c"pthread_rwlock_clockrdlock", None, (lock: *mut pthread_rwlock_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    rwlock_clockwrlock = c"pthread_rwlock_clockwrlock", None, (lock: *mut pthread_rwlock_t, clock: clockid_t, until: *const timespec) -> c_int, libc::ENOSYS;
+    rwlock_unlock = c"pthread_rwlock_unlock", None, (lock: *mut pthread_rwlock_t) -> c_int, libc::ENOSYS;
     create = c"pthread_create", None, (thread: *mut pthread_t, attributes: *const pthread_attr_t, main: *mut c_void, argument: *mut c_void) -> c_int, libc::ENOSYS;
     thrd_create = c"thrd_create", None, (thread: *mut pthread_t, main: *mut c_void, argument: *mut c_void) -> c_int, crate::c11::ERROR;
     set_sched_param = c"pthread_setschedparam", None, (thread: pthread_t, policy: c_int, parameter: *const sched_param) -> c_int, libc::ENOSYS;
@@ -112,8 +123,14 @@ fn find(name: &CStr, version: Option<&CStr>) -> *mut c_void {
 }
 
 /// The functions that must be ours for all of the program, or for none of it (`exports.rs`).
-const ALL_OR_NONE: [&[&CStr]; 5] =
-    [exports::MUTEXES, exports::CONDVARS, c11::ALL, exports::WATCHED, exports::JUMPS];
+const ALL_OR_NONE: [&[&CStr]; 6] = [
+    exports::MUTEXES,
+    exports::CONDVARS,
+    exports::RWLOCKS,
+    c11::ALL,
+    exports::WATCHED,
+    exports::JUMPS,
+];
 
 /// A function's name, from a text that ends in a zero byte.
 pub(crate) const fn symbol(text: &'static str) -> &'static CStr {

@@ -189,6 +189,76 @@ if has python3 python3 "python3 under the preload"; then
     preloaded 300 python3 "$here/threads.py" "$here"
     outcome "python3: threads, queues, events, pools, forks, sqlite" $?
 fi
+
+# libcrypto's algorithms, stores of certificates and random numbers are behind its reader-writer locks.
+cat >"$here/crypto.py" <<'PYTHON'
+import hashlib, hmac, secrets, ssl, threading
+def known(name): # some are in parts of libcrypto that are not loaded
+    try: return hashlib.new(name, usedforsecurity=False).digest_size > 0
+    except ValueError: return False
+names = [name for name in sorted(hashlib.algorithms_available) if known(name)]
+def digests():
+    return [hashlib.new(name, b"x" * 100, usedforsecurity=False).hexdigest() for name in names] + [hmac.digest(b"k", b"x", "sha256").hex()]
+expected, wrong = digests(), []
+def work():
+    for i in range(60):
+        if digests() != expected: wrong.append(i)
+        hashlib.scrypt(b"a", salt=b"b", n=16, r=1, p=1)
+        secrets.token_bytes(32)
+        if i % 20 == 0: ssl.create_default_context()
+threads = [threading.Thread(target=work) for _ in range(8)]
+[t.start() for t in threads]; [t.join() for t in threads]
+assert not wrong, wrong
+PYTHON
+if has python3 python3 "python3 under the preload"; then
+    preloaded 200 python3 "$here/crypto.py"
+    outcome "python3: digests, certificates and random numbers of libcrypto" $?
+fi
+
+cat >"$here/shared.cc" <<'CPP'
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+#include <vector>
+int main() {
+    std::shared_timed_mutex timed;
+    std::shared_mutex lock;
+    std::map<int, long> counts;
+    std::vector<std::thread> threads;
+    long wrong = 0, taken = 0;
+    for (int me = 0; me < 8; me++)
+        threads.emplace_back([&, me] {
+            for (int i = 0; i < 200000; i++) {
+                if (i % 10 == me % 10) {
+                    std::unique_lock<std::shared_mutex> writes(lock);
+                    counts[me] += 1;
+                    counts[-1] += 1;
+                } else {
+                    std::shared_lock<std::shared_mutex> reads(lock);
+                    long sum = 0;
+                    for (auto &[key, count] : counts) sum += key < 0 ? -count : count;
+                    if (sum != 0) __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+                }
+                if (i % 1000 == 0 && timed.try_lock_for(std::chrono::milliseconds(50))) {
+                    taken++;
+                    timed.unlock();
+                }
+            }
+        });
+    for (auto &thread : threads) thread.join();
+    std::cout << counts[-1] << " " << wrong << " " << (taken > 0) << std::endl;
+}
+CPP
+if command -v c++ >/dev/null; then
+    c++ -std=c++17 -O1 -pthread "$here/shared.cc" -o "$here/shared" 2>>"$here/reports" && [ "$(preloaded 200 "$here/shared")" = "160000 0 1" ]
+    outcome "C++: std::shared_mutex" $?
+else
+    skip "std::shared_mutex under the preload" "there is no c++" "apt-get install g++"
+fi
+
 if has sqlite3 sqlite3 "sqlite3 under the preload"; then
     answer=$(preloaded 100 sqlite3 "$here/other" 'pragma threads=4; create table t as with recursive n(i) as (select 1 union all select i+1 from n where i<300000) select abs(random()) r, i from n; create index x on t(r); select sum(i) from t; pragma integrity_check;' | tr '\n' ' ')
     [ "$answer" = "4 45000150000 ok " ]

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Test suites of mutexes, condition variables and cancellation, written by others, under the preload:
+# Test suites of mutexes, condition variables, reader-writer locks and cancellation, written by others, under the preload:
 #   crates/nearq-preload/tests/suites.sh LIBRARY FOLDER [quick]
 #
 # posix: the open POSIX test suite, from the Linux Test Project's package where Debian has it, else from posixtestsuite, the suite that
-# the project took over: the tests of mutexes, condition variables, cancellation and clean-up handlers.
+# the project took over: the tests of mutexes, condition variables, reader-writer locks, cancellation and clean-up handlers.
 # glibc: the C library's own tests of threads (nptl, sysdeps/pthread), as far as they build outside of its tree.
 #
 # Both are Debian's source packages, fetched with apt's own sources into FOLDER, unpacked and built there, and used again. Each test
@@ -149,7 +149,7 @@ all_tests() {
 
 names() {
     (cd "$folder/posix/tree" && find . -path '*conformance/interfaces/pthread_*' -name '[0-9]*-*.c' ! -name '*-buildonly.c') \
-        | sed -nE 's,^.*/interfaces/(pthread_(mutex|cond|.*cancel|cleanup).*)\.c$,posix/\1,p' | sort
+        | sed -nE 's,^.*/interfaces/(pthread_(mutex|cond|rwlock|.*cancel|cleanup).*)\.c$,posix/\1,p' | sort
     (cd "$folder/glibc/tree" && ls nptl/tst-*.c sysdeps/pthread/tst-*.c) \
         | sed -nE '/-(static|time64|common|skeleton.*)\.c$|mod[^/]*\.c$|aux\.c$|cancel-self-cleanup|cancelx1\.c$/d
             s,^.*/(tst-.*)\.c$,glibc/\1,p' | sort -u

@@ -1,5 +1,6 @@
 /* Signal handlers that fork, in a program with one thread: in the middle of a fork, and of a wait for a condition, where the child
-   continues the wait, creates a thread, and is notified by that thread. */
+   continues the wait, creates a thread, and is notified by that thread. The signal comes when the thread sleeps, and in many runs at
+   another moment each, so that it comes before, within and after each step that leads to the sleep. */
 
 #include "check.h"
 
@@ -9,6 +10,8 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condvar = PTHREAD_COND_INITIALIZER;
 static volatile int forks, value;
+/* How long the thread that notifies waits, in milliseconds. */
+static int delay = 50;
 
 static void every(long micros)
 {
@@ -50,7 +53,7 @@ static void within_a_fork(void)
 
 static void *notify(void *unused)
 {
-    rest(50);
+    rest(delay);
     SAME(pthread_mutex_lock(&mutex), 0);
     value = 1;
     SAME(pthread_cond_signal(&condvar), 0);
@@ -69,12 +72,11 @@ static void fork_and_go_on(int unused)
         return;
     }
     /* Ends by a signal if it is never notified. */
-    SAY(ended_well(child));
-    fflush(stdout);
-    _exit(0);
+    _exit(ended_well(child) ? 0 : 1);
 }
 
-static void within_a_wait(int timed)
+/* The signal comes that many microseconds after the thread begins. */
+static void within_a_wait(int timed, int micros)
 {
     struct timespec late = after(CLOCK_REALTIME, 600000);
     fflush(stdout);
@@ -84,7 +86,7 @@ static void within_a_wait(int timed)
         return;
     }
     have_handled_by(fork_and_go_on);
-    ualarm(50000, 0);
+    ualarm(micros, 0);
     SAME(pthread_mutex_lock(&mutex), 0);
     while (value == 0)
         SAME(timed ? pthread_cond_timedwait(&condvar, &mutex, &late) : pthread_cond_wait(&condvar, &mutex), 0);
@@ -95,7 +97,11 @@ static void within_a_wait(int timed)
 int main(void)
 {
     within_a_fork();
-    within_a_wait(0);
-    within_a_wait(1);
+    within_a_wait(0, 50000);
+    within_a_wait(1, 50000);
+    delay = 2;
+    for (int i = 0; i < 120; i++)
+        within_a_wait(i % 2, 1 + i / 2 * 3);
+    SAY(1);
     return 0;
 }

@@ -131,6 +131,11 @@ fn condition_variables_behave_like_the_c_librarys() {
 }
 
 #[test]
+fn reader_writer_locks_of_every_kind_behave_like_the_c_librarys() {
+    prints_in_each_mode("rwlocks", "ours", "done\n", 2);
+}
+
+#[test]
 fn a_thread_sleeps_until_its_deadline_on_the_requested_clock() {
     let Some(program) = compile("clocks.c", "clocks", &[]) else { return };
     for mode in MODES {
