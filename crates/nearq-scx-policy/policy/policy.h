@@ -145,6 +145,8 @@ enum nq_event {
 	/* There was no idle CPU: it waits. It interrupted the task on its CPU. */
 	NQ_WAITED,
 	NQ_PREEMPTED,
+	/* A program had said near which CPU a task should wake up. */
+	NQ_HINTED,
 	/*
 	 * A CPU took a waiting task: from its cache, from its node, a task whose home is here from elsewhere, a task of another node
 	 * because this CPU was idle, because that node is more crowded, because no other CPU served the queue.
@@ -314,7 +316,10 @@ struct nq_process {
 /*
  * What user space tells about a thread, or about a process by the number of its first thread: its home, as the operating system numbers
  * nodes, and the reason. That is NQ_WHY_TOLD, or NQ_WHY_MEMORY or NQ_WHY_ROOM, which are valid only while the task's memory exists.
+ *
+ * A home of the first thread alone has that thread's number with NQ_ALONE, which no number of a thread contains.
  */
+#define NQ_ALONE 0x80000000u
 struct nq_told {
 	u32 node;
 	u32 why;
@@ -357,6 +362,13 @@ struct nq {
 /* For functions that are called from several places or have loops. */
 #ifndef NQ_LARGE_FN
 #define NQ_LARGE_FN static __attribute__((noinline, unused))
+#endif
+/*
+ * For functions with many ways to their end that are called early. The kernel's verifier follows each way through a static function on into
+ * its caller, so the ways multiply. A global function it checks once, and its caller with any result.
+ */
+#ifndef NQ_GLOBAL_FN
+#define NQ_GLOBAL_FN NQ_LARGE_FN
 #endif
 
 NQ_FN void nq_count(struct nq *q, u32 cpu, u32 event)
@@ -447,7 +459,7 @@ NQ_LARGE_FN bool nq_busy(struct nq *q, u32 cpu)
 }
 
 /* The index of the lowest bit of a word that is not zero. */
-NQ_LARGE_FN u32 nq_lowest(u64 word)
+NQ_GLOBAL_FN u32 nq_lowest(u64 word)
 {
 	u32 at = 0;
 
@@ -1018,6 +1030,23 @@ NQ_FN void nq_exit_task(struct nq *q, struct nq_task *t, u64 now)
 	if (t->homed)
 		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->homes, 1);
 	t->homed = false;
+}
+
+/*
+ * The place of a thread's wake hint among NQ_HINTS, and the hint: the thread's number in the upper half, the CPU in the lower half. Programs
+ * write it at any time. Two threads may share a place; then the later hint counts.
+ */
+#define NQ_HINTS 65536
+
+/*
+ * The CPU that stands for the previous one of a task that wakes up: the one that its hint names, unless that is none that the task may use
+ * now at its home.
+ */
+NQ_FN u32 nq_wakes_near(struct nq *q, struct nq_task *t, u32 prev, u32 hinted)
+{
+	if (hinted >= NQ_CPUS || !nq_is_online(q, hinted) || !nq_may_run(t, hinted) || nq_node_of(q, hinted) != t->home)
+		return prev;
+	return hinted;
 }
 
 /*

@@ -43,6 +43,7 @@ pub const EVENTS: [(&str, &str); CROSSED] = [
     ("woke_away", "tasks that woke up on an idle CPU away from home"),
     ("waited", "tasks that woke up and found no idle CPU"),
     ("preempted", "tasks that woke up and interrupted one that was further ahead"),
+    ("hinted", "tasks that woke up near a CPU that a program had named"),
     ("took_cache", "tasks that a CPU took from the queue of its cache"),
     ("took_node", "tasks that an idle CPU took from another queue of its node"),
     ("took_own", "tasks that a CPU of their home took back from elsewhere"),

@@ -317,8 +317,13 @@ fn change_class(shared: &Shared) -> Result<(), String> {
             thread::sleep(Duration::from_millis(3));
             let task = number.load(Ordering::Relaxed);
             if task != 0 {
-                set_class(task, libc::SCHED_FIFO)?;
-                set_class(task, libc::SCHED_OTHER)?;
+                let changed = set_class(task, libc::SCHED_FIFO)
+                    .and_then(|()| set_class(task, libc::SCHED_OTHER));
+                // The other thread ends when the time is over, and has no class then.
+                if changed.is_err() && shared.is_over() {
+                    break;
+                }
+                changed?;
                 shared.classes.fetch_add(1, Ordering::Relaxed);
             }
         }

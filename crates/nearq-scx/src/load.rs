@@ -167,6 +167,8 @@ impl<'a> Loaded<'a> {
             (&mut maps.bss, pins::STATE),
             (&mut maps.tasks, pins::TASKS),
             (&mut maps.processes, pins::PROCESSES),
+            // Before the map by which programs recognise a new scheduler.
+            (&mut maps.near, pins::NEAR),
             (&mut maps.told, pins::TOLD),
         ] {
             let path = pins::path(name);

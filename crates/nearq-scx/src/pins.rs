@@ -6,6 +6,7 @@
 //! | `tasks` | each task's home and times | all users read: `/proc` shows as much about every user's CPU time |
 //! | `processes` | the same by process | all users read |
 //! | `told` | homes that were told | users that may tell homes write: see [`Tellers`] |
+//! | `near` | near which CPU threads should wake up the next time | as `told` |
 //!
 //! The pins stay when the process that pinned them is killed, and are then useless: the lock that this process held shows whether it is
 //! alive.
@@ -39,6 +40,7 @@ pub(crate) const STATE: &str = "state";
 pub(crate) const TASKS: &str = "tasks";
 pub(crate) const PROCESSES: &str = "processes";
 pub(crate) const TOLD: &str = "told";
+pub(crate) const NEAR: &str = "near";
 
 /// Makes the kernel look up a thread and not a process; it exists since Linux 6.9.
 const PIDFD_THREAD: u32 = libc::O_EXCL.cast_unsigned();
@@ -50,8 +52,8 @@ pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-/// Which users may tell homes. A map knows no owners: a user that may tell homes may tell them of every user's tasks, and may fill the map.
-/// A home is only a preference: at worst it makes other users' tasks slower, and it never takes a CPU from them that they may use. Still,
+/// Which users may tell homes, and near which CPU a thread should wake up. A map knows no owners: a user that may tell homes may tell them
+/// of every user's tasks, and may fill the map. A home is only a preference: at worst it makes other users' tasks slower, and it never takes a CPU from them that they may use. Still,
 /// not every user of a shared machine should be able to set one. So only root may, unless the administrator has made a group for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tellers {
@@ -134,11 +136,12 @@ pub(crate) fn folder() -> Result<(), Failure> {
 
 /// Sets the permissions of the pins.
 pub(crate) fn open_to(tellers: &Tellers) -> Result<(), Failure> {
-    let modes = [(STATE, 0o644), (TASKS, 0o644), (PROCESSES, 0o644), (TOLD, tellers.mode())];
+    let told = tellers.mode();
+    let modes = [(STATE, 0o644), (TASKS, 0o644), (PROCESSES, 0o644), (NEAR, told), (TOLD, told)];
     for (name, mode) in modes {
         let path = path(name);
         let mut set = fs::set_permissions(&path, Permissions::from_mode(mode));
-        if let (TOLD, Tellers::Group(number)) = (name, tellers) {
+        if let (TOLD | NEAR, Tellers::Group(number)) = (name, tellers) {
             let group = Some(Gid::from_raw(*number));
             set = set.and_then(|()| Ok(rustix::fs::chown(&path, None, group)?));
         }
@@ -152,7 +155,7 @@ pub(crate) fn open_to(tellers: &Tellers) -> Result<(), Failure> {
 /// Removes the pins, also those of a scheduler that was killed. The contents of another user's folder stay.
 pub(crate) fn remove() {
     let Ok(folder) = private::folder(Path::new(FOLDER), geteuid().as_raw()) else { return };
-    for name in [STATE, TASKS, PROCESSES, TOLD] {
+    for name in [STATE, TASKS, PROCESSES, NEAR, TOLD] {
         // A pin that does not exist need not be removed.
         let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
     }

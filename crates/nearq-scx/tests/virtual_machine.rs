@@ -24,7 +24,7 @@ fn the_command_from_beginning_to_end() {
     let Some((script, programs)) = prepared() else { return };
     let Some(text) = boot(&script, &["-t", "A"], programs, "command.sh", "") else { return };
     let passed = text.lines().filter(|line| line.starts_with("ok: ")).count();
-    assert_eq!(passed, 15, "{text}");
+    assert_eq!(passed, 16, "{text}");
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn homes_told_by_the_library_and_the_command_are_inherited() {
         return;
     };
     let passed = text.lines().filter(|line| line.starts_with("ok: ")).count();
-    assert_eq!(passed, 6, "{text}");
+    assert_eq!(passed, 8, "{text}");
 }
 
 /// At least one boot in three must be in time: if the host is busy, the guest's CPUs may stand still for a long time.

@@ -215,7 +215,7 @@ impl Policy {
     }
 
     /// The CPU for a task that wakes up: the event says whether it was idle and is now claimed, and is
-    /// [`WAITED`](crate::layout::WAITED) if not. `waker` is the CPU of a task that has woken it and is about
+    /// [`WAITED`](nearq_scx_policy::layout::WAITED) if not. `waker` is the CPU of a task that has woken it and is about
     /// to sleep.
     pub fn select_cpu(
         &mut self,
@@ -227,6 +227,11 @@ impl Policy {
         let previous = previous as u32;
         let cpu = c::nq_select_cpu(&mut self.nq, task, previous, waker, &mut event);
         (cpu as usize, event as usize)
+    }
+
+    /// The CPU that stands for the previous one if a program has named a CPU near which the task should wake up.
+    pub fn wakes_near(&mut self, task: &mut Task, previous: usize, hinted: usize) -> usize {
+        c::nq_wakes_near(&mut self.nq, task, previous as u32, hinted as u32) as usize
     }
 
     /// The queue in which a task waits from now on.

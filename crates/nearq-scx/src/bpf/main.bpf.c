@@ -31,6 +31,8 @@
 		u64 was = __sync_fetch_and_or(&word, 1);          \
 		asm volatile("" : : "r"(was) : "memory");         \
 	})
+/* Weak, so that the compiler assumes nothing about the result that the verifier does not know. */
+#define NQ_GLOBAL_FN __weak __noinline
 #include "policy.h"
 
 char _license[] SEC("license") = "GPL";
@@ -69,6 +71,15 @@ struct {
 	__type(key, u32);
 	__type(value, struct nq_told);
 } told SEC(".maps");
+
+/* Near which CPU threads should wake up the next time. Processes have it in their memory and write it without a system call. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NQ_HINTS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, u32);
+	__type(value, u64);
+} near SEC(".maps");
 
 /* The initial value of a process's entry: too large for the stack. */
 const struct nq_process no_process = {};
@@ -177,22 +188,29 @@ static __noinline void settle(struct nq_task *t, struct nq_process *process, u32
 	nq_set_home(&nq, t, home & (NQ_NODES - 1), why);
 }
 
-/* The home that was told for a thread: under its own number, or else under its process's. */
+/* The key of a home that is the thread's own: not that of its process. */
+static __always_inline u32 own_key(u32 pid, u32 tgid)
+{
+	return pid == tgid ? pid | NQ_ALONE : pid;
+}
+
+/* The home that was told for a thread: its own, or else its process's. */
 static __always_inline struct nq_told *home_hint_of(u32 pid, u32 tgid)
 {
-	struct nq_told *hint = bpf_map_lookup_elem(&told, &pid);
+	u32 own = own_key(pid, tgid);
+	struct nq_told *hint = bpf_map_lookup_elem(&told, &own);
 
-	if (!hint && pid != tgid)
+	if (!hint)
 		hint = bpf_map_lookup_elem(&told, &tgid);
 	return hint;
 }
 
 /* Takes over the home that user space has told for the task, if there is one and the task may run there. Returns whether it did. */
-static __noinline bool take_over_hint(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
+NQ_GLOBAL_FN bool take_over_hint(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
 {
 	struct nq_told *hint = home_hint_of(pid, tgid);
 	struct nq_process *process;
-	u32 node, why;
+	u32 own = own_key(pid, tgid), node, why;
 
 	if (!t)
 		return false;
@@ -208,7 +226,7 @@ static __noinline bool take_over_hint(struct nq_task *t, u32 pid, u32 tgid, u32 
 		return true;
 	process = bpf_map_lookup_elem(&processes, &tgid);
 	/* Any of its threads takes it over for the process, because the first one may sleep for ever. */
-	if (process && (pid == tgid || !bpf_map_lookup_elem(&told, &pid))) {
+	if (process && !bpf_map_lookup_elem(&told, &own)) {
 		process->home = node;
 		process->inherited = false;
 	}
@@ -266,6 +284,24 @@ static __noinline bool is_only_cpu(struct nq_task *t, u32 cpu)
 
 /* ---- the hooks ---- */
 
+/* The CPU from which the search for an idle one begins: the previous one, unless the task has a hint. A hint counts once. */
+NQ_GLOBAL_FN u32 begins_at(struct nq_task *t, u32 pid, u32 prev)
+{
+	u32 place = pid % NQ_HINTS;
+	u64 *hint = bpf_map_lookup_elem(&near, &place);
+	u64 value;
+
+	if (!t || !hint)
+		return prev;
+	value = *(volatile u64 *)hint;
+	if (value >> 32 != pid)
+		return prev;
+	/* A hint that is written in between is lost. */
+	*(volatile u64 *)hint = 0;
+	nq_count(&nq, prev, NQ_HINTED);
+	return nq_wakes_near(&nq, t, prev, (u32)value);
+}
+
 SEC("struct_ops/select_cpu")
 s32 BPF_PROG(home_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
@@ -278,7 +314,7 @@ s32 BPF_PROG(home_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		take_over_hint(t, p->pid, p->tgid, prev);
 	if (wake_flags & SCX_WAKE_SYNC)
 		waker = bpf_get_smp_processor_id();
-	cpu = nq_select_cpu(&nq, t, prev, waker, &event);
+	cpu = nq_select_cpu(&nq, t, begins_at(t, p->pid, prev), waker, &event);
 	nq_count(&nq, cpu, event);
 	if (event != NQ_WAITED)
 		insert(p, SCX_DSQ_LOCAL, nq.weights.slice, 0);
@@ -642,7 +678,7 @@ void BPF_PROG(home_set_cpumask, struct task_struct *p, const struct cpumask *mas
 SEC("struct_ops/init_task")
 s32 BPF_PROG(home_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
-	u32 cpu = bpf_get_smp_processor_id(), tgid = p->tgid, pid = p->pid, here, home, why;
+	u32 cpu = bpf_get_smp_processor_id(), tgid = p->tgid, pid = p->pid, own = own_key(pid, tgid), here, home, why;
 	struct nq_process *process;
 	bool inherited = false;
 	struct nq_task *t;
@@ -680,8 +716,10 @@ s32 BPF_PROG(home_init_task, struct task_struct *p, struct scx_init_task_args *a
 	/*
 	 * A home under its number was told for an earlier task that has ended, because this task's number is not known to any program yet.
 	 */
-	if (args->fork)
+	if (args->fork) {
 		bpf_map_delete_elem(&told, &pid);
+		bpf_map_delete_elem(&told, &own);
+	}
 	if (!process) {
 		bpf_map_update_elem(&processes, &tgid, &no_process, BPF_ANY);
 		process = bpf_map_lookup_elem(&processes, &tgid);
@@ -705,10 +743,11 @@ SEC("struct_ops/exit_task")
 void BPF_PROG(home_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
 	struct nq_task *t = task_of(p);
-	u32 tgid = p->tgid, pid = p->pid;
+	u32 tgid = p->tgid, pid = p->pid, own = own_key(pid, tgid);
 	struct nq_process *process;
 
 	bpf_map_delete_elem(&told, &pid);
+	bpf_map_delete_elem(&told, &own);
 	if (!t)
 		return;
 	process = bpf_map_lookup_elem(&processes, &tgid);

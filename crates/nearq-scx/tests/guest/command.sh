@@ -42,6 +42,11 @@ work
 grep -q 'loaded in .* 8 CPUs, 4 caches, 2 nodes; homes may be set by root only' /tmp/start || fail "$(cat /tmp/start)"
 echo "ok: it is loaded: $(cat /tmp/start)"
 
+# The kernel gives up at a million steps for one program, and a slow computer takes minutes for so many.
+steps=$(sed -n 's/^verified_insns:[[:space:]]*//p' /proc/$start/fdinfo/* 2>/dev/null | sort -n | tail -n 1)
+[ "${steps:-0}" -gt 0 ] && [ "$steps" -le 200000 ] || fail "the kernel took ${steps:-an unknown number of} steps to check one program"
+echo "ok: the kernel checks each program in 200000 steps at most"
+
 $scx start >/tmp/out 2>&1
 [ $? = 2 ] && grep -q "loaded already, by process $start" /tmp/out || fail "a second one: $(cat /tmp/out)"
 echo "ok: a second one is refused"

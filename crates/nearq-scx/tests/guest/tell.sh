@@ -93,16 +93,24 @@ echo "ok: nearq run tells the homes of its jobs"
 program=$!
 thread() { sed -n "s/^$1 //p" /tmp/told; }
 is_there() { [ -n "$(thread "$1")" ]; }
-for name in worker anywhere entered; do
+for name in worker anywhere entered first; do
     await is_there $name || fail "no $name: $(cat /tmp/told)"
 done
 await told "$(thread worker)" 1 || fail "the worker: $($scx status --task $program)"
 await told "$(thread entered)" 1 || fail "the thread that entered: $($scx status --task $program)"
+await told "$(thread first)" 0 || fail "the first thread alone: $($scx status --task $program)"
 told "$(thread anywhere)" '[01]' && fail "a worker of all nodes: $($scx status --task $program)"
 : >/tmp/leave
 await is_there left || fail "it does not leave: $(cat /tmp/told)"
 await row "$(thread left)" 1 'told, then taken back' || fail "the thread that left: $($scx status --task $program)"
-echo "ok: workers of one node and threads that enter a home tell theirs"
+echo "ok: workers of one node and threads that enter a home tell theirs, the first thread too"
+
+# What is told of the process is a different matter.
+$scx tell $program 1 && await told "$(thread anywhere)" 1 || fail "the process: $($scx status --task $program)"
+told "$(thread first)" 0 || fail "the first thread has lost its own home: $($scx status --task $program)"
+$scx tell $program --forget && await row "$(thread anywhere)" 1 'told, then taken back' || fail "forgetting: $($scx status --task $program)"
+told "$(thread first)" 0 || fail "the first thread's own home is forgotten: $($scx status --task $program)"
+echo "ok: the first thread's home and the process's are told apart"
 
 kill -TERM $start
 wait $start
@@ -110,8 +118,12 @@ $scx start >/tmp/start 2>&1 &
 start=$!
 await loaded || fail "it does not come up again: $(cat /tmp/start)"
 await told "$(thread worker)" 1 || fail "the worker: $($scx status --task $program)"
-kill $program
 echo "ok: a worker tells a scheduler that is loaded later"
+
+hinted() { $scx metrics | awk '/^nearq_scx_hinted_total/ { sum += $2 } END { exit !(sum > 20) }'; }
+await hinted || fail "no wake-up near the CPU that queued: $($scx metrics)"
+kill $program
+echo "ok: workers of a localised queue wake up near the CPU that queued"
 
 kill -TERM $start
 wait $start

@@ -347,6 +347,20 @@ fn who_was_away_wakes_up_at_home_and_masks_are_kept() {
     assert_eq!(policy.select_cpu(&mut pinned, 2, None).1, WAITED);
 }
 
+#[test]
+fn a_hint_counts_where_the_task_may_run_at_home() {
+    let mut policy = policy("numa:2 core:4", "0-7");
+    let mut task = task(&mut policy, &cpus("0-2,4-7"), 0);
+    assert_eq!(policy.wakes_near(&mut task, 1, 2), 2);
+    assert_eq!(policy.wakes_near(&mut task, 1, 3), 1, "it may not run there");
+    assert_eq!(policy.wakes_near(&mut task, 1, 5), 1, "that is not its home");
+    policy.online(2, false);
+    assert_eq!(policy.wakes_near(&mut task, 1, 2), 1, "the CPU is off");
+    for absent in [8, 700, usize::MAX] {
+        assert_eq!(policy.wakes_near(&mut task, 1, absent), 1, "there is no CPU {absent}");
+    }
+}
+
 // ---- queues ------------------------------------------------------------------------------------------------
 
 #[test]
