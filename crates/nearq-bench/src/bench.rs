@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use nearq_command::{Failure, output};
 use nearq_experiments::{
     BlockingOptions, DispatchOptions, HighpriOptions, HomeOptions, JoinOptions, LockOptions,
-    NumaOptions, ScopesOptions, blocking, home, lock,
+    NumaOptions, RwlockOptions, ScopesOptions, blocking, home, lock,
 };
 use nearq_report::{Error, Outputs, Progress, Report};
 use std::path::PathBuf;
@@ -91,14 +91,16 @@ Examples:
 const LOCK_EXAMPLES: &str = "\
 Threads that are pinned to CPUs lock one mutex, do a little work and unlock it, for a fixed time, like the kernel's locktorture, with 1 to
 64 writers and short and long critical sections. Compared are nearq's mutex (with one queue, always with a queue for each cache, and in its
-default mode), its optimistic spin queue, std, parking_lot, pthread's ordinary and adaptive mutex and an MCS lock, in the same run, in
-alternating order. The tables show acquisitions per second, how much they vary over the runs, how evenly the writers shared them, how long
-writers waited, and what queues by cache gain, beside the figures of the document of 2024.
+default mode), its optimistic spin queue, std, parking_lot, pthread's ordinary and adaptive mutex and an MCS lock, and locks after those of
+the kernel and of its mailing list, which spin: qspinlock, CNA, HQ-spinlock, and the mutex over the osq lock with a tail of four bytes, of
+two, and with the document's change. All take turns in the same run, in alternating order. The tables show acquisitions per second, how much
+they vary over the runs, how evenly the writers shared them, how long writers waited, and what each lock gains over the one that it changes.
+On the machines of the published figures these stand beside them, with the error factor.
 
 --shape selects other lock patterns, with structures in memory that are changed under the locks and checked at the end: `epoll`
 (perf bench epoll), `shared-file` (fxmark's DWOM) and `shared-dir` (fxmark's MWRM and MWUM).
 
-On a simulated machine nearq's locks run in virtual time, without the others, which are Linux programs.
+On a simulated machine nearq's locks and the kernel's run in virtual time, without the others, which are Linux programs.
 With --surface: what queues by cache gain over one queue there, for many numbers of writers and times between two acquisitions.
 
 Examples:
@@ -109,6 +111,22 @@ Examples:
   nearq bench lock --on epyc-7551-2s --section short
   nearq bench lock --on kh-40000-2s --place spread --quick
   nearq bench lock --on epyc-9654-2s --surface --svg surface.svg";
+
+const RWLOCK_EXAMPLES: &str = "\
+Threads that are pinned to CPUs take one reader-writer lock, as readers or as writers, compute for a moment and release it, for a fixed time.
+Compared are nearq's lock, the same without counting readers by cache, nearq's mutex, which readers take too, std, parking_lot, both kinds of
+the C library's lock and crossbeam's ShardedLock, in the same run, in alternating order. The tables show how often each class gets the lock
+and how long it waits, for each mix of reads and writes and each number of threads. Each lock is checked: readers must find what one writer
+has left.
+
+On a simulated machine nearq's locks run in virtual time, beside two other designs written for it: the kernel's rw_semaphore, and BRAVO.
+
+Examples:
+  nearq bench rwlock
+  nearq bench rwlock --quick --json - | jq '.parameters.goals'
+  nearq bench rwlock --writes 1,5 --threads 2,4 --inside 500
+  nearq bench rwlock --on epyc-9654-2s --svg rwlock.svg
+  nearq bench rwlock --on kh-40000-2s --place compact --quick";
 
 const HOME_EXAMPLES: &str = "\
 Three scenarios, each without homes (the kernel alone), with homes (chosen when a task starts, enforced by its CPU mask), and with dynamic
@@ -183,6 +201,9 @@ pub(crate) enum Experiment {
     /// One lock that many threads want: throughput, fairness and waits, beside other locks
     #[command(after_help = LOCK_EXAMPLES)]
     Lock(LockOptions),
+    /// One reader-writer lock that many threads want: how often each class gets it and how long it waits, beside other locks
+    #[command(after_help = RWLOCK_EXAMPLES)]
+    Rwlock(RwlockOptions),
     /// Tasks that walk over memory, with and without home nodes: how long, and where they run
     #[command(after_help = HOME_EXAMPLES)]
     Home(HomeOptions),
@@ -223,14 +244,17 @@ pub(crate) fn run(experiment: &Experiment) -> Result<(), Failure> {
     match experiment {
         Experiment::Scopes(options) => report(options),
         Experiment::Dispatch(options) => report(options),
-        Experiment::Blocking(options) => {
+        Experiment::Blocking(options) if options.detection => {
             written(&options.common.outputs, |progress| blocking(options, progress))
         }
+        Experiment::Blocking(options) => report(options),
         Experiment::Join(options) => report(options),
         Experiment::Highpri(options) => report(options),
-        Experiment::Lock(options) => {
+        Experiment::Lock(options) if options.surface => {
             written(&options.common.outputs, |progress| lock(options, progress))
         }
+        Experiment::Lock(options) => report(options),
+        Experiment::Rwlock(options) => report(options),
         Experiment::Home(options) => report(options),
         Experiment::HomeChild(child) => {
             output::print(&home::Child::run(&child.what).map_err(failed)?)
@@ -256,8 +280,16 @@ impl Redraw {
     }
 }
 
-/// Runs an experiment and writes its report.
+/// Runs an experiment and writes its report, or a comparison with a simulated machine.
 fn report(options: &impl nearq_experiments::Experiment) -> Result<(), Failure> {
+    if options.common().beside_simulated.is_some() {
+        let outputs = &options.common().outputs;
+        outputs.check().map_err(failed)?;
+        let comparison = nearq_experiments::beside(options, &Progress::stderr()).map_err(failed)?;
+        return outputs
+            .write_texts(&comparison.text(), || comparison.to_json(), "")
+            .map_err(failed);
+    }
     written(&options.common().outputs, |progress| nearq_experiments::run(options, progress))
 }
 

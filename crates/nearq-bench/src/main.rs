@@ -90,7 +90,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             arguments::commands_of(&Cli::command()),
-            "`bench scopes`, `bench dispatch`, `bench blocking`, `bench join`, `bench highpri`, `bench lock`, `bench home`, `bench numa`, `sim sensitivity`, `sim soak`"
+            "`bench scopes`, `bench dispatch`, `bench blocking`, `bench join`, `bench highpri`, `bench lock`, `bench rwlock`, `bench home`, `bench numa`, `sim calibrate`, `sim lines`, `sim score`, `sim sensitivity`, `sim soak`"
         );
     }
 }

@@ -10,12 +10,14 @@
 #![allow(clippy::missing_errors_doc)]
 
 pub mod blocking;
+pub mod calibrate;
 mod declared_memory;
 pub mod dispatch;
 pub mod harness;
 pub mod highpri;
 pub mod home;
 pub mod join;
+pub mod lines;
 pub mod lock;
 pub mod mailbox;
 pub mod numa;
@@ -23,22 +25,28 @@ pub mod payload;
 pub mod peers;
 pub mod plots;
 mod redraw;
+pub mod rwlock;
 pub mod scopes;
 pub mod sensitivity;
 pub mod store;
+pub mod validation;
 
 pub use blocking::{BlockingOptions, blocking};
+pub use calibrate::{CalibrateOptions, Calibrated, calibrate};
 pub use declared_memory::DeclaredMemory;
 pub use dispatch::DispatchOptions;
 pub use harness::{Common, Experiment, run};
 pub use highpri::HighpriOptions;
 pub use home::HomeOptions;
 pub use join::JoinOptions;
+pub use lines::{LinesOptions, lines};
 pub use lock::{LockOptions, lock};
 pub use numa::NumaOptions;
 pub use redraw::redraw;
+pub use rwlock::RwlockOptions;
 pub use scopes::ScopesOptions;
 pub use sensitivity::{SensitivityOptions, sensitivity};
+pub use validation::{Comparison, beside};
 
 use nearq_report::{Error, HERE, Machine, Progress};
 

@@ -1,6 +1,6 @@
 //! Pictures of experiments that ran before, from the JSON that they wrote.
 
-use crate::{blocking, dispatch, home, join, lock, numa, scopes};
+use crate::{blocking, dispatch, home, join, lines, lock, numa, rwlock, scopes};
 use nearq_report::{Error, Report};
 
 /// Whether the picture of a report, with goals, is the one that its JSON gives.
@@ -31,9 +31,11 @@ pub fn redraw(report: &Report, goals: bool) -> Result<String, Error> {
         "dispatch" => dispatch::render::picture(report, goals),
         "home" => home::render::picture(report),
         "join" => join::render::picture(report),
+        "lines" => lines::picture(report),
         "lock" if report.parameters["surface"] == true => lock::surface::picture(report),
         "lock" => lock::render::picture(report),
         "numa" => numa::render::picture(report),
+        "rwlock" => rwlock::render::picture(report),
         "scopes" => scopes::render::picture(report),
         other => {
             return Err(Error::input(format!(

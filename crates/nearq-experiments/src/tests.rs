@@ -4,7 +4,7 @@
 use crate::harness::options::tests::AnySize;
 use crate::{
     BlockingOptions, Common, DispatchOptions, HighpriOptions, HomeOptions, JoinOptions,
-    LockOptions, NumaOptions, ScopesOptions,
+    LockOptions, NumaOptions, RwlockOptions, ScopesOptions,
 };
 use nearq_report::{Error, Progress, Report};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use std::time::Duration;
 type Small = fn(Common, &Progress) -> Result<Report, Error>;
 
 /// Each with its machine, and the parameter that holds what is judged.
-const EXPERIMENTS: [(&str, &str, Small); 8] = [
+const EXPERIMENTS: [(&str, &str, Small); 9] = [
     ("l3:2 core:1", "judgements", |common, progress| {
         let (issuers, in_flight) = (Some(1), Some(1));
         let options = ScopesOptions { common, issuers, in_flight, ..Default::default() };
@@ -41,6 +41,10 @@ const EXPERIMENTS: [(&str, &str, Small); 8] = [
     ("core:2", "goals", |common, progress| {
         let options = LockOptions { common, writers: Some(vec![1]), ..Default::default() };
         crate::run(&options, progress)
+    }),
+    ("core:2", "goals", |common, progress| {
+        let (threads, writes) = (Some(vec![2]), Some(vec![10]));
+        crate::run(&RwlockOptions { common, threads, writes, ..Default::default() }, progress)
     }),
     ("numa:2 core:1", "goals", |common, progress| {
         let common = Common { duration: None, ..common };
@@ -136,7 +140,7 @@ fn every_diagram_has_the_warning_of_a_loaded_machine() {
         ("join", 3),
         ("join-ryzen-3900x", 2),
         ("home-tx7-itanium2", 2),
-        ("lock", 2),
+        ("lock", 4),
         ("numa", 1),
         ("scopes", 2),
         ("scopes-ryzen-3900x", 6),

@@ -44,7 +44,7 @@ impl Watch {
     }
 
     /// The same with a root other than `/`.
-    fn start_at(root: &Path, cpus: usize) -> Self {
+    pub fn start_at(root: &Path, cpus: usize) -> Self {
         let text = |path: &str| read(root, path);
         let environment = Environment {
             kernel: text("proc/sys/kernel/osrelease"),

@@ -37,5 +37,5 @@ pub use machine::{HERE, Machine};
 pub use output::{Outputs, Target};
 pub use progress::Progress;
 pub use report::{Collector, Report, Row, find};
-pub use summary::Summary;
+pub use summary::{Summary, quantile};
 pub use table::{Table, plus_minus, rounded};

@@ -94,6 +94,15 @@ impl Machine {
         })
     }
 
+    /// The same machine with its devices, if it is this one. Other machines have theirs from their description.
+    #[must_use]
+    pub fn with_devices(mut self) -> Self {
+        if self.name == HERE {
+            self.topology = self.topology.with_devices_of("/".as_ref());
+        }
+        self
+    }
+
     /// A simulated machine, all of whose CPUs that are online may be used.
     pub fn simulated(machine: nearq_sim::Machine) -> Self {
         let topology = machine.topology().clone();
@@ -118,7 +127,7 @@ impl Machine {
     /// What `--on` takes, in one line, for messages.
     pub fn allowed() -> String {
         format!(
-            "{HERE}, one of {}, the path of a machine file (.json) or of an hwloc XML file, sysfs:DIR with a folder that holds a \
+            "{HERE}, one of {}, the path of a machine file (.json, .machine) or of an hwloc XML file, sysfs:DIR with a folder that holds a \
              machine's /sys, or a synthetic description such as \"pack:2 numa:2 l3:2 core:4 pu:2\"",
             Self::NAMES.join(", ")
         )
@@ -130,11 +139,14 @@ impl Machine {
         format!(
             "The machine:
   here          this machine
-  FILE.json     a machine with your own costs, in the format of docs/machines.md
+  FILE.json, FILE.machine
+                a machine with your own costs, in the format of docs/machines.md;
+                `nearq sim calibrate` writes one for this machine
   FILE          an hwloc XML file, as written by `lstopo FILE.xml`
   sysfs:DIR     a folder into which a machine's /sys was unpacked
   \"TYPE:N ...\"  a description in hwloc's synthetic form, outermost first,
                 such as \"pack:2 numa:2 l3:2 core:4 pu:2\"
+  SHAPE@FILE    one of these shapes with the costs of a machine file
 or one of these, simulated with the costs of the real machine:
 {}All but `here` are simulated; they have 1 to 4096 CPUs.",
             names.collect::<String>()

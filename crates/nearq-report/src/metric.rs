@@ -114,6 +114,10 @@ pub const DETECTION_MAX: Metric = metric("detection_ms_max", "ms");
 pub const EARLY_PERCENT: Metric = metric("early_percent", "%");
 /// CPU time of the monitor's thread while work waits, in percent of one CPU.
 pub const MONITOR_PERCENT: Metric = metric("monitor_cpu_percent", "%");
+/// Half of a round trip of a line that two CPUs take by turns.
+pub const BOUNCE: Metric = metric("bounce_ns", "ns");
+/// From one addition to a contended word to the next, whichever CPU did it.
+pub const ADDITION: Metric = metric("addition_ns", "ns");
 /// How often a lock was taken, by all threads together.
 pub const ACQUISITIONS_PER_SECOND: Metric = metric("acquisitions_per_second", "1/s");
 /// Share of the acquisitions that the busier half of the threads made.
@@ -136,5 +140,21 @@ pub const WAIT_RATIO_P99: Metric = metric("wait_ratio_p99", "ratio");
 pub const WAIT_RATIO_P9999: Metric = metric("wait_ratio_p9999", "ratio");
 /// The same for the longest waits.
 pub const WAIT_RATIO_MAX: Metric = metric("wait_ratio_max", "ratio");
+/// How often a lock was taken by readers, by all threads together.
+pub const READS_PER_SECOND: Metric = metric("reads_per_second", "1/s");
+/// The same by writers.
+pub const WRITES_PER_SECOND: Metric = metric("writes_per_second", "1/s");
+/// From before a reader requested a lock until it had it, 99.99th percentile.
+pub const READ_WAIT_P9999: Metric = metric("read_wait_us_p9999", "us");
+/// The same, longest.
+pub const READ_WAIT_MAX: Metric = metric("read_wait_us_max", "us");
+/// From before a writer requested a lock until it had it, 99.99th percentile.
+pub const WRITE_WAIT_P9999: Metric = metric("write_wait_us_p9999", "us");
+/// The same, longest.
+pub const WRITE_WAIT_MAX: Metric = metric("write_wait_us_max", "us");
+/// The longest wait of a reader for one lock as a multiple of that for another lock in the same run.
+pub const READ_WAIT_RATIO_MAX: Metric = metric("read_wait_ratio_max", "ratio");
+/// The same of a writer.
+pub const WRITE_WAIT_RATIO_MAX: Metric = metric("write_wait_ratio_max", "ratio");
 /// How often the monitor's thread was put on a CPU in a second while work waits.
 pub const MONITOR_WAKES: Metric = metric("monitor_wakes_per_second", "1/s");

@@ -46,20 +46,28 @@ impl Outputs {
 
     /// Writes the JSON and the picture, and prints the tables. If one of them cannot be written, the others are still written.
     pub fn write(&self, report: &Report) -> Result<(), Error> {
+        self.write_texts(&report.text, || report.to_json() + "\n", &report.svg)
+    }
+
+    /// The same for a result of another kind: tables, JSON and a picture.
+    pub fn write_texts(
+        &self,
+        text: &str,
+        json: impl Fn() -> String,
+        svg: &str,
+    ) -> Result<(), Error> {
         let printed = if self.json == Some(Target::Stdout) {
-            output::print_aside(&report.text);
+            output::print_aside(text);
             Ok(())
         } else {
-            output::print_text(&report.text).map_err(failed)
+            output::print_text(text).map_err(failed)
         };
-        let json = || report.to_json() + "\n";
         let written = match &self.json {
             None => Ok(()),
             Some(Target::Stdout) => output::print_json(&json()).map_err(failed),
             Some(Target::File(path)) => replace(path, &output::escaped_json(&json())),
         };
-        let drawn =
-            self.svg.as_ref().map_or(Ok(()), |path| replace(path, &output::page(&report.svg)));
+        let drawn = self.svg.as_ref().map_or(Ok(()), |path| replace(path, &output::page(svg)));
         printed.and(written).and(drawn)
     }
 }
@@ -90,6 +98,7 @@ mod tests {
             environment: Watch::start(1).finish(),
             parameters: serde_json::Value::Null,
             rows: Vec::new(),
+            quartiles: Vec::new(),
             text: String::new(),
             svg: "<svg>new</svg>".into(),
         }

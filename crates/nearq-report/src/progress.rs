@@ -40,6 +40,11 @@ impl Progress {
         self.0.inc(1);
     }
 
+    /// How many steps have ended.
+    pub fn position(&self) -> usize {
+        self.0.position() as usize
+    }
+
     /// Removes the bar.
     pub fn end(&self) {
         self.0.finish_and_clear();

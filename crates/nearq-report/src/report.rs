@@ -1,6 +1,7 @@
 //! A report, and the collector of its numbers.
 
 use crate::metric::Metric;
+use crate::summary::quantile;
 use crate::{Environment, Error, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -36,6 +37,9 @@ pub struct Report {
     pub parameters: Value,
     /// The numbers.
     pub rows: Vec<Row>,
+    /// The first and the third quartile of each number, in the order of the rows; none in a report that was read from JSON.
+    #[serde(skip)]
+    pub quartiles: Vec<[f64; 2]>,
     /// The same for people: tables and remarks, ready to print.
     #[serde(skip)]
     pub text: String,
@@ -75,7 +79,8 @@ impl From<Written> for Report {
         };
         let rows = rows.into_iter().map(row).collect();
         let (experiment, text, svg) = (experiment.leak(), String::new(), String::new());
-        Report { experiment, machine, environment, parameters, rows, text, svg }
+        let quartiles = Vec::new();
+        Report { experiment, machine, environment, parameters, rows, quartiles, text, svg }
     }
 }
 
@@ -163,6 +168,12 @@ impl Collector {
         };
         self.numbers.iter().filter_map(row).collect()
     }
+
+    /// The first and the third quartile of each row of [`rows`](Self::rows).
+    pub fn quartiles(&self) -> Vec<[f64; 2]> {
+        let numbers = self.numbers.iter().filter(|number| !number.runs.is_empty());
+        numbers.map(|number| [0.25, 0.75].map(|share| quantile(&number.runs, share))).collect()
+    }
 }
 
 #[cfg(test)]
@@ -189,6 +200,7 @@ mod tests {
             environment: Watch::start(2).finish(),
             parameters: serde_json::json!({"quick": true}),
             rows: collector.rows(),
+            quartiles: collector.quartiles(),
             text: "for people".into(),
             svg: "<svg/>".into(),
         };
@@ -228,6 +240,7 @@ mod tests {
         assert_eq!(keys(&rows[0]), BTreeSet::from(expected));
         assert_eq!(keys(&rows[1]), BTreeSet::from(expected));
         assert_eq!(rows[0]["metric"], "throughput_mib_s");
+        assert_eq!(report.quartiles, [[12.5, 17.5], [99.0, 99.0]]);
         assert_eq!(
             (&rows[0]["median"], &rows[0]["published"]),
             (&Value::from(15.0), &Value::from(1166.4))

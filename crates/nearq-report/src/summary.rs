@@ -19,6 +19,15 @@ pub struct Summary {
     pub runs: usize,
 }
 
+/// The number that a share of the numbers does not exceed, between two of them in proportion. There must be a number.
+pub fn quantile(numbers: &[f64], share: f64) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = share * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    below + (above - below) * at.fract()
+}
+
 impl Summary {
     /// Summarises `runs`; `None` when there are none.
     pub fn of(runs: &[f64]) -> Option<Self> {

@@ -8,8 +8,11 @@ use crate::common::nearq;
 use recorded::{Frozen, transcript};
 
 const ALL: [(&str, &[&str]); 2] = [
-    ("bench", &["scopes", "dispatch", "blocking", "join", "highpri", "lock", "home", "numa"]),
-    ("sim", &["sensitivity", "soak"]),
+    (
+        "bench",
+        &["scopes", "dispatch", "blocking", "join", "highpri", "lock", "rwlock", "home", "numa"],
+    ),
+    ("sim", &["calibrate", "lines", "score", "sensitivity", "soak"]),
 ];
 
 #[test]

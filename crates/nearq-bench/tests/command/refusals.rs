@@ -59,6 +59,9 @@ fn numbers_of_the_experiments() {
         ("lock", "--writers", &["0", "-1", "4097", "x", ""]),
         ("lock", "--outside", &["-1", "1000001", "x"]),
         ("lock", "--runs", &["0", "1001"]),
+        ("rwlock", "--threads", &["0", "-1", "4097", "x", ""]),
+        ("rwlock", "--writes", &["-1", "101", "x"]),
+        ("rwlock", "--inside", &["-1", "1000001", "x"]),
         ("home", "--tasks", &["0", "-1", "4097", "x", ""]),
         ("home", "--problem-size", &["0", "999", "1000000001", "x"]),
         ("home", "--passes", &["0", "-1", "1000001", "all"]),
@@ -112,10 +115,13 @@ fn invalid_machine_files_are_refused() {
     let folder = Folder::new("machine-files");
     let file = folder.path("machine.json");
     let mut whole: serde_json::Value = serde_json::from_str(GRACE).unwrap();
+    let mut shapeless = whole.clone();
+    shapeless.as_object_mut().unwrap().remove("shape");
     whole["costs"]["memory"]["value"] = 0.into();
     for (text, parts) in [
         ("", &["line 1"][..]),
-        ("{\"about\": \"\"}", &["missing field `shape`"]),
+        ("{\"about\": \"\"}", &["missing field `clock_mhz`"]),
+        (&shapeless.to_string(), &["missing field `shape`", "SHAPE@FILE"]),
         ("{\"cpus\": 2}", &["`cpus`", "`about`", "`shape`"]),
         (&whole.to_string(), &["memory: value 0", "from 1 to 1000000000"]),
     ] {

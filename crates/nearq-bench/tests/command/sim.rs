@@ -40,3 +40,35 @@ fn the_help_lists_the_options() {
         assert!(text.contains(part), "{part} is missing from\n{text}");
     }
 }
+
+#[test]
+fn calibrate_refuses_a_path_that_it_cannot_write_before_it_measures() {
+    for (path, part) in [("/no such folder/my.machine", "/no such folder"), ("my.txt", ".machine")]
+    {
+        let output = nearq().args(["sim", "calibrate", "-o", path]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{path}");
+        assert!(errors(&output).contains(part) && output.stdout.is_empty(), "{}", errors(&output));
+    }
+}
+
+/// The folder of the recorded comparisons, and the page that is made of them.
+const VALIDATION: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/validation"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/validation.md"),
+];
+
+#[test]
+fn the_page_of_comparisons_is_made_of_the_recorded_files() {
+    let [folder, page] = VALIDATION;
+    let recorded = std::fs::read_to_string(page).unwrap();
+    assert_eq!(prints(&["sim", "score", folder]), recorded, "make it again, as its head says");
+}
+
+#[test]
+fn a_folder_without_comparisons_is_refused() {
+    let folder = Folder::new("score");
+    let output = nearq().args(["sim", "score", &folder.path("none")]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = errors(&output);
+    assert!(text.contains("none") && text.contains("comparisons"), "{text}");
+}

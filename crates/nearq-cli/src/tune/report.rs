@@ -179,6 +179,7 @@ impl Facts<'_> {
             environment: Environment { others_percent: None, ..environment },
             parameters,
             rows: collector.rows(),
+            quartiles: collector.quartiles(),
             text: String::new(),
             svg: String::new(),
         }

@@ -81,7 +81,7 @@ pub struct BlockingOptions {
     pub ours: bool,
 
     /// Measure instead how soon a blocked worker is noticed, and what that costs
-    #[arg(long, conflicts_with_all = ["duration", "item_us", "every", "sleep_ms", "workers", "way", "folder", "ours"])]
+    #[arg(long, conflicts_with_all = ["beside_simulated", "duration", "item_us", "every", "sleep_ms", "workers", "way", "folder", "ours"])]
     pub detection: bool,
 }
 

@@ -270,6 +270,10 @@ impl Host for Sim {
     fn favour_issuer() -> bool {
         true
     }
+
+    fn ticks() -> u64 {
+        Self::counter()
+    }
 }
 
 /// The clocks and counts at a moment.

@@ -39,7 +39,7 @@ use nearq_report::{Collector, Environment, Report, Row, Summary, Watch, find};
 use serde_json::Value;
 
 /// An experiment, implemented by its options.
-pub trait Experiment: Sized {
+pub trait Experiment: Sized + Clone {
     /// Its name on the command line.
     const NAME: &'static str;
     /// What will be done.
@@ -54,6 +54,12 @@ pub trait Experiment: Sized {
 
     /// Checks the options, and makes a plan for a machine.
     fn plan(&self, machine: &Machine) -> Result<Self::Plan, Error>;
+
+    /// The same options for a simulated machine, with the sizes of a run on this machine, as far as figures depend on them.
+    #[must_use]
+    fn sized_as_here(&self) -> Self {
+        self.clone()
+    }
 
     /// Carries out the plan.
     fn measure(&self, run: &mut Run<'_>, plan: &mut Self::Plan) -> Result<Self::Found, Error>;
@@ -204,7 +210,7 @@ pub(crate) fn run_plan<E: Experiment>(
     let mut facts =
         Facts { experiment, machine, plan, found, rows, environment, too_small, verdict };
     facts.verdict = E::judge(&facts);
-    Ok(facts.report())
+    Ok(Report { quartiles: run.figures.quartiles(), ..facts.report() })
 }
 
 impl<E: Experiment> Facts<'_, E> {
@@ -220,6 +226,7 @@ impl<E: Experiment> Facts<'_, E> {
             environment: self.environment.clone(),
             parameters,
             rows: self.rows.clone(),
+            quartiles: Vec::new(),
             text: E::text(&self),
             svg: String::new(),
         };

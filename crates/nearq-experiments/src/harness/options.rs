@@ -8,9 +8,13 @@ use std::time::Duration;
 /// The options of every experiment.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct Common {
-    /// The machine: `here`, a simulated one by name, a machine file (.json), an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
+    /// The machine: `here`, a simulated one by name, a machine file (.json, .machine), an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
     #[arg(long = "on", value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
     pub machine: String,
+
+    /// Run it here and on this simulated machine, and compare: a machine file of `nearq sim calibrate`, or what else --on takes
+    #[arg(long, value_name = "MACHINE")]
+    pub beside_simulated: Option<String>,
 
     /// A short run of some 30 seconds on an idle machine; its figures are less reliable
     #[arg(long)]
@@ -36,7 +40,15 @@ pub struct Common {
 impl Default for Common {
     fn default() -> Self {
         let (machine, outputs) = (HERE.into(), Outputs::default());
-        Self { machine, quick: false, goals: false, runs: None, duration: None, outputs }
+        Self {
+            machine,
+            beside_simulated: None,
+            quick: false,
+            goals: false,
+            runs: None,
+            duration: None,
+            outputs,
+        }
     }
 }
 

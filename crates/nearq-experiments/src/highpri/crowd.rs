@@ -194,6 +194,16 @@ pub(crate) fn thread_capacity() -> Option<(usize, String)> {
     thread_capacity_in(&limits(Path::new("/")))
 }
 
+/// Refuses an option that asks for more threads than there is memory for.
+pub(crate) fn check_capacity(option: &str, threads: usize) -> Result<(), Error> {
+    match thread_capacity() {
+        Some((capacity, limit)) if threads > capacity => Err(Error::input(format!(
+            "{option} {threads}: there is room for only {capacity} threads: {limit}; give at most {capacity}, or raise the limit"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn thread_capacity_in(limits: &[Limit]) -> Option<(usize, String)> {
     let capacities = limits.iter().filter_map(|limit| {
         let left = limit.most.saturating_sub(limit.used);

@@ -22,7 +22,7 @@ mod render;
 
 pub use conclusions::Ratio;
 pub(crate) use crowd::CROWD_WORK;
-pub(crate) use crowd::thread_capacity;
+pub(crate) use crowd::check_capacity;
 pub use issuer::{Figures, Sample, Samples, TOP};
 pub use privilege::StealClock;
 
@@ -80,6 +80,7 @@ const LEAST_SAMPLES: u32 = 100;
 const SIMULATED_LIMIT: Duration = Duration::from_mins(3);
 
 /// What must be done.
+#[derive(Debug)]
 pub struct Task {
     plan: Plan,
     threads: usize,
@@ -143,6 +144,20 @@ impl Experiment for HighpriOptions {
         let (cpu, issuer_cpu) = places(machine);
         let plan = Plan { cpu, issuer_cpu, interval, duration };
         Ok(Task { plan, threads, runs: self.common.runs.unwrap_or(runs) })
+    }
+
+    /// The crowd, the duration and the runs: the mean of the longest twenty waits depends on how many items there were.
+    fn sized_as_here(&self) -> Self {
+        let (threads, runs, duration) = if self.common.quick {
+            (QUICK_THREADS, 1, QUICK_DURATION)
+        } else {
+            (THREADS, 3, DURATION)
+        };
+        let mut same = self.clone();
+        same.threads.get_or_insert(threads);
+        same.common.runs.get_or_insert(runs);
+        same.common.duration.get_or_insert(duration);
+        same
     }
 
     fn measure(&self, run: &mut Run<'_>, task: &mut Task) -> Result<Found, Error> {

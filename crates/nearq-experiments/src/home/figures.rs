@@ -46,8 +46,7 @@ pub(super) fn collect(collector: &mut Collector, plan: &Plan, samples: &[(Row, R
             add(metric::AVERAGE_USER, mean(tasks().map(|task| seconds(task.user))));
             add(metric::ELAPSED, Some(ran.elapsed.as_secs_f64()));
             add(metric::USER, Some(tasks().map(|task| seconds(task.user)).sum()));
-            let system: Option<Vec<u64>> = tasks().map(|task| task.system).collect();
-            add(metric::SYSTEM, system.map(|system| seconds(system.iter().sum())));
+            add(metric::SYSTEM, Some(tasks().map(|task| seconds(task.system)).sum()));
             add(
                 metric::HOME_PERCENT,
                 percent(sum(tasks().flat_map(|task| task.slots.iter().copied()))),

@@ -62,6 +62,10 @@ pub struct HomeOptions {
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub passes: Option<usize>,
 
+    /// The load that disturbs numa-test begins again that many seconds after it began, 1 to 3600, until all tasks have ended; once if not given
+    #[arg(long, value_name = "SECONDS", value_parser = number, allow_negative_numbers = true)]
+    pub storm_every: Option<usize>,
+
     /// The kernel's scheduler: `stock` for its own, `home` for the node affine one of nearq-scx, as it is and with the stealing rule of 2003
     /// (compared with its own without homes), `both` for all rows; stock if not given
     #[arg(long, value_name = "SCHEDULER")]
@@ -78,6 +82,8 @@ const MOST_TASKS: usize = 4096;
 const ELEMENTS: [usize; 2] = [1_000, 1_000_000_000];
 /// Most passes.
 const MOST_PASSES: usize = 1_000_000;
+/// Most seconds between two beginnings of the load that disturbs numa-test.
+const MOST_EVERY: usize = 3600;
 /// Most CPUs of a simulated machine: for each there are several tasks, and each has a stack.
 const MOST_CPUS: usize = 512;
 /// A simulated machine with up to this many CPUs is small, and more is run on it in the same time.
@@ -152,6 +158,7 @@ impl Experiment for HomeOptions {
             ("--tasks", self.tasks.is_some()),
             ("--problem-size", self.problem_size.is_some()),
             ("--passes", self.passes.is_some()),
+            ("--storm-every", self.storm_every.is_some()),
         ] {
             means_something(option, is_given, walks, "--scenario numa-test")?;
         }
@@ -190,13 +197,18 @@ impl Experiment for HomeOptions {
         if let Some(passes) = self.passes {
             within("--passes", passes, 1, MOST_PASSES)?;
         }
+        if let Some(seconds) = self.storm_every {
+            within("--storm-every", seconds, 1, MOST_EVERY)?;
+        }
         // On one CPU, half and once the number of CPUs are the same number of tasks.
         distinct.dedup();
         let most = distinct.iter().copied().max().unwrap_or(1);
         let nodes = Nodes::of(machine.topology(), machine.usable());
         let given = (self.problem_size, self.passes);
         let free = (!simulated).then(available_memory).flatten();
+        let every = self.storm_every.map(|seconds| Duration::from_secs(seconds as u64));
         let size = Size::of(machine, nodes, quick, given, free, most);
+        let size = Size { storm_every: every, ..size };
         let mut plans = Vec::new();
         for scenario in scenarios {
             match scenario {
@@ -284,6 +296,7 @@ impl Experiment for HomeOptions {
             "bytes_per_task": job.size.elements * task::ELEMENT,
             "passes": job.size.passes,
             "storm_processes": storm.map(|storm| storm.processes()),
+            "storm_every_s": storm.and_then(|storm| storm.every).map(|every| every.as_secs()),
             "memory_policy_refused": refused(facts),
             "goals": facts.verdict,
         })

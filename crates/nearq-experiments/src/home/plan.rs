@@ -99,6 +99,8 @@ impl Row {
 pub(super) struct Storm {
     /// When it begins.
     pub(super) after: Duration,
+    /// How long after that it begins again, and so on until all tasks have ended; once if not set.
+    pub(super) every: Option<Duration>,
     pub(super) groups: usize,
     /// Senders of a group, and receivers.
     pub(super) pairs: usize,
@@ -111,6 +113,11 @@ impl Storm {
 
     pub(super) fn processes(&self) -> usize {
         self.groups * self.pairs * 2
+    }
+
+    /// When it begins for the time after that at `time`, if it does.
+    pub(super) fn again(&self, time: Duration) -> Option<Duration> {
+        Some(time + self.every?)
     }
 }
 
@@ -148,10 +155,11 @@ pub(super) const PROBLEM_SIZE: usize = 2_000_000;
 /// The largest problem size in a quick run on the real machine, however large the caches are.
 pub(super) const MOST_QUICK: usize = 3_000_000;
 /// The document's hackbench.
-const STORM: Storm = Storm { after: Duration::from_secs(3), groups: 20, pairs: 20, messages: 100 };
+const STORM: Storm =
+    Storm { after: Duration::from_secs(3), every: None, groups: 20, pairs: 20, messages: 100 };
 /// The storm of a quick run: earlier and smaller.
 const QUICK_STORM: Storm =
-    Storm { after: Duration::from_millis(200), groups: 10, pairs: 10, messages: 20 };
+    Storm { after: Duration::from_millis(200), every: None, groups: 10, pairs: 10, messages: 20 };
 /// Bytes of a task of the two small scenarios.
 const SMALL: usize = 8 << 20;
 /// When hogs come and go, and the end; in full and for a quick run, in milliseconds.
@@ -170,6 +178,8 @@ pub(super) struct Size {
     /// What the size of the problem follows from, in words.
     pub(super) why: String,
     pub(super) nodes: Nodes,
+    /// See [`Storm::every`].
+    pub(super) storm_every: Option<Duration>,
 }
 
 impl Size {
@@ -201,12 +211,13 @@ impl Size {
         let times = (elements * ELEMENT) as f64 / share.max(1) as f64;
         why =
             format!("{why}; {times:.1} times a core's {} KiB of the last-level cache", share >> 10);
-        Size { quick, passes, elements, why, nodes }
+        Size { quick, passes, elements, why, nodes, storm_every: None }
     }
 
     /// Whether the tasks of numa-test do what the document's tasks did.
     pub(super) fn is_published(&self) -> bool {
-        !self.quick && self.elements == PROBLEM_SIZE && self.passes == PASSES
+        let as_told = self.elements == PROBLEM_SIZE && self.passes == PASSES;
+        !self.quick && as_told && self.storm_every.is_none()
     }
 
     /// Tasks with these ends, without a disturbance.
@@ -219,7 +230,8 @@ impl Size {
     }
 
     pub(super) fn numa_test(&self, tasks: usize) -> Plan {
-        let storm = Some(if self.quick { QUICK_STORM } else { STORM });
+        let storm = if self.quick { QUICK_STORM } else { STORM };
+        let storm = Some(Storm { every: self.storm_every, ..storm });
         let until = vec![Until::Passes(self.passes); tasks];
         Plan { storm, ..self.plan(Scenario::NumaTest, until) }
     }

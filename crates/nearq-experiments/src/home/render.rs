@@ -57,7 +57,7 @@ fn preface(facts: &Facts<'_>) -> String {
         ),
         Some(_) => format!(
             "{nodes}; {runs} of each row, each on a fresh machine, by seed. Times are virtual; the \
-             simulated kernel does not tell user from system time, and balances no memory.\n\
+             simulated kernel balances no memory. Its system time is that of system calls and page faults; switches and ticks are no task's time.\n\
              A task's accesses to random places cost the latency of the memory or cache where the line is, one after the other; what it \
              walks over in order is streamed.\n"
         ),
@@ -93,8 +93,11 @@ fn preface(facts: &Facts<'_>) -> String {
     }
     if let Some(storm) = job.plans.iter().find_map(|plan| plan.storm) {
         text.push_str(&format!(
-            "After {} s a hackbench of {} processes: {} groups, {} senders and receivers each, {} messages of 100 bytes from each to each.\n",
+            "After {} s{} a hackbench of {} processes: {} groups, {} senders and receivers each, {} messages of 100 bytes from each to each.\n",
             storm.after.as_secs_f64(),
+            storm.every.map_or_else(String::new, |every| {
+                format!(", and again every {} s until all tasks have ended,", every.as_secs())
+            }),
             storm.processes(),
             storm.groups,
             storm.pairs,

@@ -47,6 +47,11 @@ const HOG: Duration = Duration::from_millis(1);
 /// What the tasks have reported so far, by number.
 type List = Arc<Mutex<Vec<Option<TaskReport>>>>;
 
+/// Whether all tasks have reported.
+fn is_complete(list: &List) -> bool {
+    list.lock().expect("no thread panics while holding it").iter().all(Option::is_some)
+}
+
 fn whole_run(plan: &Arc<Plan>, row: Row, nodes: &Arc<Nodes>, call: Duration) -> Result<Ran, Error> {
     let origin = Sim::now();
     let list: List = Arc::new(Mutex::new(vec![None; plan.tasks]));
@@ -69,9 +74,17 @@ fn whole_run(plan: &Arc<Plan>, row: Row, nodes: &Arc<Nodes>, call: Duration) -> 
         others.push(fork("keeper", move || keep(nodes, &homed, moves))?);
     }
     if let Some(storm) = plan.storm {
+        let list = Arc::clone(&list);
         others.push(fork("hackbench", move || {
-            sleep_until(origin, storm.after);
-            hackbench(storm, call);
+            let mut next = Some(storm.after);
+            while let Some(begin) = next {
+                sleep_until(origin, begin);
+                if storm.every.is_some() && is_complete(&list) {
+                    break;
+                }
+                hackbench(storm, call);
+                next = storm.again(begin);
+            }
         })?);
     }
     if let Some(hogs) = plan.hogs {
@@ -195,9 +208,9 @@ impl Memory for Declared<'_> {
         self.nodes.of_cpu(Sim::current_cpu()).unwrap_or(0)
     }
 
-    /// The simulated kernel does not distinguish them.
-    fn user_and_system(&self) -> (Duration, Option<Duration>) {
-        (self.cpu_time(), None)
+    fn user_and_system(&self) -> (Duration, Duration) {
+        let counted = Sim::thread_statistics(Sim::current_thread()).expect("the caller is alive");
+        (counted.ran.saturating_sub(counted.in_kernel), counted.in_kernel)
     }
 }
 

@@ -41,8 +41,8 @@ pub(super) trait Memory {
     fn cpu_time(&self) -> Duration;
     /// The node that it is on.
     fn node(&self) -> usize;
-    /// CPU time in user mode, and in the kernel if the two are distinguished.
-    fn user_and_system(&self) -> (Duration, Option<Duration>);
+    /// CPU time in user mode, and in the kernel.
+    fn user_and_system(&self) -> (Duration, Duration);
 }
 
 /// Works; `settled` is called when the memory is touched.
@@ -117,10 +117,10 @@ pub(super) struct TaskReport {
     pub(super) stray: bool,
     /// CPU time at home and away by slot of the run, since its memory was touched.
     pub(super) slots: Vec<[u64; 2]>,
-    /// CPU time in user mode, and in the kernel if the two are distinguished.
+    /// CPU time in user mode, and in the kernel.
     pub(super) user: u64,
     /// See `user`.
-    pub(super) system: Option<u64>,
+    pub(super) system: u64,
     /// Why the kernel refused the memory policy, if it did.
     pub(super) refused: Option<String>,
 }
@@ -213,11 +213,11 @@ impl Account {
     pub(super) fn close(
         mut self,
         user: Duration,
-        system: Option<Duration>,
+        system: Duration,
         memory: Vec<u64>,
     ) -> TaskReport {
         self.report.user = user.as_nanos() as u64;
-        self.report.system = system.map(|system| system.as_nanos() as u64);
+        self.report.system = system.as_nanos() as u64;
         self.report.memory = memory;
         self.report.stray = self.away_since.is_some();
         self.report

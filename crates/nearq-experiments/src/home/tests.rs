@@ -29,13 +29,18 @@ fn refused(options: &HomeOptions) -> String {
 
 #[test]
 fn tasks_with_homes_are_done_before_tasks_without() {
-    let options = HomeOptions {
-        tasks: Some(vec![16]),
-        problem_size: Some(700_000),
-        passes: Some(15),
-        ..options("tx7-itanium2", "numa-test")
+    let with = |runs| {
+        let mut options = options("tx7-itanium2", "numa-test");
+        options.common.runs = Some(runs);
+        HomeOptions {
+            tasks: Some(vec![16]),
+            problem_size: Some(700_000),
+            passes: Some(15),
+            ..options
+        }
     };
-    let report = run(&options);
+    // Without homes, tasks are put well with some seeds and badly with others.
+    let report = run(&with(4));
     assert!(crate::redraw::is_drawn_from_the_json(&report));
     let mean = |row, metric| report.find("numa-test, 16 tasks", row, metric).unwrap().summary.mean;
     let elapsed = |row| mean(row, metric::ELAPSED);
@@ -45,13 +50,38 @@ fn tasks_with_homes_are_done_before_tasks_without() {
     assert!(mean("homes", metric::HOME_PERCENT) > mean("without homes", metric::HOME_PERCENT));
     assert_eq!(mean("oracle", metric::CROSSINGS), 0.0);
     assert!(mean("homes", metric::GAP_CLOSED) >= 70.0, "{}", report.text);
+    // Tasks touch their memory and read their clocks.
+    let [user, system] = [metric::USER, metric::SYSTEM].map(|metric| mean("oracle", metric));
+    assert!(0.0 < system && system < user / 20.0, "{}", report.text);
     // A run is a function of its seed.
-    assert_eq!(run(&options).to_json(), report.to_json());
+    assert_eq!(run(&with(1)).to_json(), run(&with(1)).to_json());
     let words =
         ["AverageUserTime", "iSched", "MSched", "dynamic homes", "PROBLEMSIZE 700000 (as told"];
     for word in words {
         assert!(report.text.contains(word), "{word}: {}", report.text);
     }
+}
+
+#[test]
+fn a_load_that_comes_again_and_again_disturbs_tasks_to_their_end() {
+    let once = HomeOptions {
+        tasks: Some(vec![8]),
+        problem_size: Some(1_000_000),
+        passes: Some(15),
+        ..options("tx7-itanium2", "numa-test")
+    };
+    let again = HomeOptions { storm_every: Some(1), ..once.clone() };
+    let [once, again] = [once, again].map(|options| run(&options));
+    let mean = |report: &Report, metric| {
+        report.find("numa-test, 8 tasks", "without homes", metric).unwrap().summary.mean
+    };
+    let elapsed = |report| mean(report, metric::ELAPSED);
+    assert!(elapsed(&once) > 2.2, "there is time for more than one: {}", once.text);
+    assert!(elapsed(&again) > elapsed(&once) + 0.01, "{}", again.text);
+    let crossings = |report| mean(report, metric::CROSSINGS);
+    assert!(crossings(&again) > crossings(&once), "{}\n{}", once.text, again.text);
+    assert!(again.text.contains(", and again every 1 s until all tasks have ended"));
+    assert_eq!(again.parameters["storm_every_s"], 1);
 }
 
 #[test]
@@ -243,6 +273,9 @@ fn impossible_options_are_refused_with_the_possible_ones() {
     let text = refused(&HomeOptions { tasks: Some(vec![4, 4]), ..numa() });
     assert_eq!(text, "--tasks 4: give each number once");
     assert!(refused(&HomeOptions { passes: Some(0), ..numa() }).starts_with("--passes 0: "));
+    assert!(
+        refused(&HomeOptions { storm_every: Some(0), ..numa() }).starts_with("--storm-every 0: ")
+    );
     assert!(
         refused(&HomeOptions { problem_size: Some(1), ..numa() }).starts_with("--problem-size 1: ")
     );

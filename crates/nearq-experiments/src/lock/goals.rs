@@ -1,7 +1,10 @@
-//! Turns samples into figures; also has the document's published figures and the goals.
+//! Turns samples into figures; also has the goals.
 
-use super::contestant::{AUTO, NUMA, OSQ, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIVE, STD};
+use super::contestants::{
+    AUTO, HQ_CACHES, HQ_SOCKETS, OSQ, PARKING_LOT, PTHREAD, PTHREAD_ADAPTIVE, QSPINLOCK, STD,
+};
 use super::load::{CpuPlacement, Load, Sample, scenario};
+use super::published;
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Collector, Row, Summary, find};
 use serde::Serialize;
@@ -45,8 +48,9 @@ pub(super) fn collect(
         }
     };
     let rate = |row| sample(row).map(Sample::per_second);
-    for row in [AUTO, NUMA] {
-        let gain = rate(row).zip(rate(PLAIN)).map(|(of, plain)| (of / plain - 1.0) * 100.0);
+    for (row, _) in samples {
+        let base = published::base(row).and_then(rate);
+        let gain = rate(row).zip(base).map(|(of, base)| (of / base - 1.0) * 100.0);
         add(row, metric::GAIN, gain);
     }
     let ratios: [Reading<f64>; 3] = [
@@ -67,11 +71,18 @@ pub(super) fn beside(other: &str) -> String {
     format!("{AUTO} / {other}")
 }
 
-/// Puts the document's gains beside ours.
-pub(super) fn publish(collector: &mut Collector, scenarios: impl Iterator<Item = (Load, usize)>) {
+/// Puts the published gains beside those of the rows.
+pub(super) fn publish(
+    collector: &mut Collector,
+    machine: &str,
+    scenarios: impl Iterator<Item = (Load, usize)>,
+    rows: &[&str],
+) {
     for (load, writers) in scenarios {
-        if let Some(gain) = gain(load, writers) {
-            collector.publish(&scenario(load, writers), AUTO, metric::GAIN, gain);
+        for row in rows {
+            if let Some(gain) = published::gain(machine, load, writers, row) {
+                collector.publish(&scenario(load, writers), row, metric::GAIN, gain);
+            }
         }
     }
 }
@@ -133,6 +144,9 @@ const GAINS: [(usize, f64); 4] = [(16, 72.0), (32, 73.0), (48, 80.0), (64, 91.0)
 /// Simulated: what may be lost to one queue with few writers, and with more of them, in percent.
 const FEW: (usize, f64) = (8, -1.0);
 const LOSS: f64 = -5.0;
+/// Simulated: how far a gain of the HQ-spinlock may be from the published one, as a share of it, and at least in points of percent.
+const SHARE: f64 = 0.35;
+const POINTS: f64 = 5.0;
 
 /// A load, and the figures of it.
 struct Figures<'f> {
@@ -244,6 +258,38 @@ impl Figures<'_> {
         });
         plain.chain(osq).collect()
     }
+
+    /// The HQ-spinlock against the kernel's spinlock: as far as was published, in both directions, and in the same order.
+    fn as_published(&self, machine: &str) -> Vec<Goal> {
+        let goal = |what: String, (writers, gain), bound, at_most| Goal {
+            unit: " %",
+            ..self.goal(&what, (Some(writers), gain), bound, at_most)
+        };
+        let gains = |row| self.medians(row, metric::GAIN);
+        let mut goals = Vec::new();
+        for row in [HQ_SOCKETS, HQ_CACHES] {
+            for (writers, gain) in gains(row) {
+                let Some(told) = published::gain(machine, self.load, writers, row) else {
+                    continue;
+                };
+                let off = (told.abs() * SHARE).max(POINTS);
+                for (bound, at_most) in [(told - off, false), (told + off, true)] {
+                    let what = format!("{row} over {QSPINLOCK}, as published");
+                    goals.push(goal(what, (writers, gain), bound, at_most));
+                }
+            }
+        }
+        for (writers, sockets) in gains(HQ_SOCKETS) {
+            let caches = gains(HQ_CACHES).find(|(of, _)| *of == writers);
+            let told = published::gain(machine, self.load, writers, HQ_CACHES);
+            if let (Some((_, caches)), Some(_)) = (caches, told) {
+                let what = format!("{HQ_CACHES} over {HQ_SOCKETS}");
+                let gain = ((100.0 + caches) / (100.0 + sockets) - 1.0) * 100.0;
+                goals.push(goal(what, (writers, gain), 0.0, false));
+            }
+        }
+        goals
+    }
 }
 
 /// `None` if there are no ratios.
@@ -252,12 +298,12 @@ fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     (!ratios.is_empty()).then(|| (logarithms / ratios.len() as f64).exp())
 }
 
-/// Compares medians with the goals; goals whose rows are missing are left out. On a simulated machine there are goals only for the
+/// Compares medians with the goals; goals whose rows are missing are left out. `simulated` is the simulated machine. On a simulated machine there are goals only for the
 /// short section and compact placement, on the real one only for torture.
 pub(super) fn judge(
     rows: &[Row],
     scenarios: impl Iterator<Item = (Load, usize)>,
-    simulated: bool,
+    simulated: Option<&str>,
     place: CpuPlacement,
 ) -> Vec<Goal> {
     let scenarios: Vec<(Load, usize)> = scenarios.collect();
@@ -265,75 +311,16 @@ pub(super) fn judge(
     for load in [Load::Short, Load::Long] {
         let writers = scenarios.iter().filter(|(of, _)| *of == load).map(|(_, writers)| *writers);
         let figures = Figures { rows, load, writers: writers.collect() };
-        if !simulated {
-            goals.extend(figures.beside_others());
-        } else if load == Load::Short && place == CpuPlacement::Compact {
-            goals.extend(figures.beside_one_queue());
+        match simulated {
+            None => goals.extend(figures.beside_others()),
+            Some(machine) if load == Load::Short && place == CpuPlacement::Compact => {
+                goals.extend(figures.beside_one_queue());
+                goals.extend(figures.as_published(machine));
+            }
+            Some(_) => {}
         }
     }
     goals
-}
-
-// What the document of 2024 published for its lock: gains over the kernel's own, in percent.
-
-/// The origin of the figures, for a table.
-pub(super) const SOURCE: &str = "\"dynamic numa-aware osq_lock\", v1 and v2, September 2024, Linux 6.6.28, gain over the kernel's own lock";
-
-/// Locktorture on two EPYC 7551, writers pinned, nine runs: writers and gain with dynamic switching.
-const TORTURE: [(usize, f64); 8] = [
-    (1, 1.48),
-    (2, 0.51),
-    (4, -10.37),
-    (8, -4.69),
-    (16, 72.39),
-    (32, 72.52),
-    (48, 80.35),
-    (64, 90.83),
-];
-
-/// The machine that [`gain`] is about.
-pub(super) const MACHINE: &str = "epyc-7551-2s";
-
-/// The published gain for a load with that many writers, on the document's EPYC machine.
-pub fn gain(load: Load, writers: usize) -> Option<f64> {
-    match load {
-        Load::Short => TORTURE.into_iter().find(|(of, _)| *of == writers).map(|(_, gain)| gain),
-        Load::Long | Load::Epoll => None,
-        Load::Dwom => fxmark(writers, [128.86, 210.41]),
-        Load::Mwrm => fxmark(writers, [60.10, 96.28]),
-        Load::Mwum => fxmark(writers, [62.81, 88.20]),
-    }
-}
-
-/// Fxmark was published for 32 and 64 cores of that machine.
-fn fxmark(writers: usize, [of_32, of_64]: [f64; 2]) -> Option<f64> {
-    match writers {
-        32 => Some(of_32),
-        64 => Some(of_64),
-        _ => None,
-    }
-}
-
-/// All that the document says about a load, in a line.
-pub(super) fn remark(load: Load) -> &'static str {
-    match load {
-        Load::Short | Load::Long => {
-            "The document's other figures of locktorture, writers not told: KH-40000 +141.9 %, two EPYC 7551 +116.8 %."
-        }
-        Load::Epoll => {
-            "The document's perf bench epoll, threads not told: two EPYC 7551 ADD +307 %, WAIT +81 %; KH-40000 ADD +152 %, \
-             WAIT +56 %."
-        }
-        Load::Dwom => {
-            "The document's DWOM: two EPYC 7551 +129 % at 32 cores, +210 % at 64; KH-40000 +46 % at 24, +52 % at 32."
-        }
-        Load::Mwrm => {
-            "The document's MWRM: two EPYC 7551 +60 % at 32 cores, +96 % at 64; KH-40000 +60 % at 24, +63 % at 32."
-        }
-        Load::Mwum => {
-            "The document's MWUM: two EPYC 7551 +63 % at 32 cores, +88 % at 64; KH-40000 +31 % at 24, +38 % at 32."
-        }
-    }
 }
 
 #[cfg(test)]
@@ -343,7 +330,3 @@ mod figures_tests;
 #[cfg(test)]
 #[path = "tests/goals.rs"]
 mod goals_tests;
-
-#[cfg(test)]
-#[path = "tests/published.rs"]
-mod published_tests;

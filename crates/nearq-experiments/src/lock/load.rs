@@ -1,7 +1,9 @@
 //! The loads by their names and places, one run of one of them, and what it measured.
 
+use super::contestants::Roster;
 use super::{Line, load};
 use crate::harness::{Host, on_cpus};
+use crate::scopes::mixed;
 use crate::{Error, Machine};
 use hdrhistogram::Histogram;
 use nearq_platform::{Atomic as _, AtomicInt as _, Ordering};
@@ -110,7 +112,7 @@ pub(super) fn loads(
 
 /// Which CPUs the writers are pinned to first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CpuPlacement {
+pub(crate) enum CpuPlacement {
     /// All cores of a last-level cache before those of the next.
     Compact,
     /// A core of each last-level cache in turn; the next cache is on another node.
@@ -118,7 +120,7 @@ pub(super) enum CpuPlacement {
 }
 
 impl CpuPlacement {
-    pub(super) fn named(name: Option<&str>) -> Result<Self, Error> {
+    pub(crate) fn named(name: Option<&str>) -> Result<Self, Error> {
         match name {
             None | Some("compact") => Ok(Self::Compact),
             Some("spread") => Ok(Self::Spread),
@@ -126,7 +128,7 @@ impl CpuPlacement {
         }
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Compact => "compact",
             Self::Spread => "spread",
@@ -135,7 +137,7 @@ impl CpuPlacement {
 
     /// The usable CPUs in the order in which writers take them; more writers begin at the front again. SMT siblings come when all
     /// cores have one.
-    pub(super) fn order(self, machine: &Machine) -> Vec<usize> {
+    pub(crate) fn order(self, machine: &Machine) -> Vec<usize> {
         order(
             machine.topology(),
             machine.pods(nearq_topology::AffinityScope::System).remove(0),
@@ -193,21 +195,30 @@ pub struct Plan {
     pub writers: usize,
     /// The CPUs that they are pinned to, in this order, round and round.
     pub cpus: Vec<usize>,
+    /// The writers, for locks that have a record of each.
+    pub roster: Arc<Roster>,
     /// Rounds of computing between two turns of a thread, without a lock.
     pub outside: u64,
     /// How long it goes on.
     pub duration: Duration,
+    /// Which order the writers start in.
+    pub seed: u64,
 }
 
 #[cfg(test)]
 impl Plan {
     pub(super) fn for_test(writers: usize) -> Self {
         let duration = Duration::from_millis(5);
-        Self { load: Load::Short, writers, cpus: vec![0], outside: 0, duration }
+        let roster = Roster::new(writers, &[], super::contestants::DEPTH);
+        Self { load: Load::Short, writers, cpus: vec![0], roster, outside: 0, duration, seed: 1 }
     }
 }
 
 // One run: threads pinned to their CPUs start together, take their locks again and again for a fixed time, and end.
+//
+// A lock that keeps an order hands itself on in the order in which its first waiters came, for as long as all of them come back in time. So
+// threads start in an order that the seed chooses: in the order of the CPUs, each neighbour would hand over to the next, and no run would be
+// like another program's.
 //
 // # Protocol
 // Each thread announces itself (`there`), and waits until the run begins (`phase` from `WAITING` to `RUNNING`). The main thread sleeps for
@@ -234,37 +245,29 @@ const WAITING: u32 = 0;
 const RUNNING: u32 = 1;
 const OVER: u32 = 2;
 
-struct Shared<P: Host, S> {
-    shape: S,
+/// Where a run of several threads is.
+pub(crate) struct Phase<P: Host> {
     there: Line<P::AtomicU32>,
     phase: Line<P::AtomicU32>,
-    tallies: Vec<Mutex<Option<Tally>>>,
 }
 
-impl<P: Host, S: Shape<P>> Shared<P, S> {
-    fn work(&self, writer: usize, outside: u64) {
-        let mut tally = Tally { entered: 0, counted: 0, waits: Waits::new::<P>() };
+impl<P: Host> Phase<P> {
+    fn new() -> Self {
+        Self { there: Line(P::AtomicU32::new(0)), phase: Line(P::AtomicU32::new(WAITING)) }
+    }
+
+    /// The caller announces itself, and waits until the run begins.
+    pub(crate) fn await_begin(&self) {
         // Relaxed here and below: what threads share they share under the locks that are measured.
         self.there.0.fetch_add(1, Ordering::Relaxed);
         P::wake(&raw const self.there.0, 1);
         while self.phase.0.load(Ordering::Relaxed) == WAITING {
             P::wait(&self.phase.0, WAITING, None);
         }
-        loop {
-            let before = P::ticks();
-            let mut after = before;
-            self.shape.step(writer, tally.entered, || after = P::ticks());
-            tally.entered += 1;
-            tally.waits.note::<P>(after.saturating_sub(before));
-            if outside > 0 {
-                P::compute(outside);
-            }
-            if self.phase.0.load(Ordering::Relaxed) == OVER {
-                break;
-            }
-            tally.counted = tally.entered;
-        }
-        *self.tallies[writer].lock().expect("no thread panics while holding it") = Some(tally);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase.0.load(Ordering::Relaxed) == OVER
     }
 
     /// Waits until that many threads have announced themselves.
@@ -284,47 +287,106 @@ impl<P: Host, S: Shape<P>> Shared<P, S> {
     }
 }
 
-/// Runs the plan once with fresh locks.
-pub(super) fn measure<P: Host, S: Shape<P>>(plan: &Plan) -> Result<Sample, Error> {
-    let shared = Arc::new(Shared::<P, S> {
-        shape: S::new(plan),
-        there: Line(P::AtomicU32::new(0)),
-        phase: Line(P::AtomicU32::new(WAITING)),
-        tallies: (0..plan.writers).map(|_| Mutex::new(None)).collect(),
-    });
-    let mut threads = Vec::with_capacity(plan.writers);
-    for writer in 0..plan.writers {
-        let (of_thread, outside) = (Arc::clone(&shared), plan.outside);
+/// Threads that run together: how many, where, for how long, and what they are called, one by one and as an option.
+pub(crate) struct Together<'a> {
+    pub(crate) threads: usize,
+    pub(crate) cpus: &'a [usize],
+    pub(crate) duration: Duration,
+    pub(crate) seed: u64,
+    pub(crate) name: &'static str,
+    pub(crate) option: &'static str,
+}
+
+/// The numbers below `count`, in an order that the seed chooses.
+pub(super) fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by_key(|number| mixed(mixed(seed) ^ *number as u64));
+    order
+}
+
+/// Runs a body on each of the threads, which has their phase and its number. Returns what each returned, and how long the run was.
+pub(crate) fn together<P: Host, T: Send + 'static>(
+    run: &Together<'_>,
+    body: impl Fn(&Phase<P>, usize) -> T + Send + Sync + 'static,
+) -> Result<(Vec<T>, Duration), Error> {
+    let count = run.threads;
+    let results: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    let shared = Arc::new((Phase::<P>::new(), results, body));
+    let mut threads = Vec::with_capacity(count);
+    for number in shuffled(count, run.seed) {
+        let of_thread = Arc::clone(&shared);
         let spec = on_cpus(
-            format!("writer/{writer}"),
-            CpuSet::single(plan.cpus[writer % plan.cpus.len()]),
+            format!("{}/{number}", run.name),
+            CpuSet::single(run.cpus[number % run.cpus.len()]),
         );
-        match P::spawn(spec, move || of_thread.work(writer, outside)) {
+        let main = move || {
+            let (phase, results, body) = &*of_thread;
+            let result = body(phase, number);
+            *results[number].lock().expect("no thread panics while holding it") = Some(result);
+        };
+        match P::spawn(spec, main) {
             Ok(thread) => threads.push(thread),
             Err(refused) => {
-                shared.enter(OVER);
+                shared.0.enter(OVER);
+                let (option, started) = (run.option, threads.len());
                 threads.into_iter().for_each(P::join);
                 return Err(Error::input(format!(
-                    "--writers {}: only {writer} threads could be started: {refused}; give at most {writer}, or raise the limit",
-                    plan.writers
+                    "{option} {count}: only {started} threads could be started: {refused}; give at most {started}, or raise the limit",
                 )));
             }
         }
     }
-    shared.await_all(plan.writers as u32);
+    shared.0.await_all(count as u32);
     let start = P::now();
-    shared.enter(RUNNING);
-    P::sleep(plan.duration);
-    shared.enter(OVER);
+    shared.0.enter(RUNNING);
+    P::sleep(run.duration);
+    shared.0.enter(OVER);
     let elapsed: Duration = P::now() - start;
     threads.into_iter().for_each(P::join);
+    let results: Option<Vec<T>> =
+        shared.1.iter().map(|result| result.lock().ok()?.take()).collect();
+    let results =
+        results.ok_or_else(|| Error::run("a thread ended without reporting its counts"))?;
+    Ok((results, elapsed))
+}
 
-    let tallies: Option<Vec<Tally>> =
-        shared.tallies.iter().map(|tally| tally.lock().ok()?.take()).collect();
-    let tallies =
-        tallies.ok_or_else(|| Error::run("a writer ended without reporting its counts"))?;
+/// Takes turns until the run is over.
+fn work<P: Host, S: Shape<P>>(phase: &Phase<P>, shape: &S, writer: usize, outside: u64) -> Tally {
+    let mut tally = Tally { entered: 0, counted: 0, waits: Waits::new::<P>() };
+    phase.await_begin();
+    loop {
+        let before = P::ticks();
+        let mut after = before;
+        shape.step(writer, tally.entered, || after = P::ticks());
+        tally.entered += 1;
+        tally.waits.note::<P>(after.saturating_sub(before));
+        if outside > 0 {
+            P::compute(outside);
+        }
+        if phase.is_over() {
+            return tally;
+        }
+        tally.counted = tally.entered;
+    }
+}
+
+/// Runs the plan once with fresh locks.
+pub(super) fn measure<P: Host, S: Shape<P>>(plan: &Plan) -> Result<Sample, Error> {
+    let shape = Arc::new(S::new(plan));
+    let run = Together {
+        threads: plan.writers,
+        cpus: &plan.cpus,
+        duration: plan.duration,
+        seed: plan.seed,
+        name: "writer",
+        option: "--writers",
+    };
+    let (of_threads, outside) = (Arc::clone(&shape), plan.outside);
+    let (tallies, elapsed) = together::<P, Tally>(&run, move |phase, writer| {
+        work(phase, &*of_threads, writer, outside)
+    })?;
     let entered: Vec<u64> = tallies.iter().map(|tally| tally.entered).collect();
-    shared.shape.verify(&entered).map_err(|wrong| {
+    shape.verify(&entered).map_err(|wrong| {
         let load = load::described(plan.load, plan.writers);
         Error::run(format!("{load}: the lock failed to exclude other threads: {wrong}"))
     })?;
@@ -352,7 +414,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    pub(super) fn new<P: Host>() -> Self {
+    pub(crate) fn new<P: Host>() -> Self {
         let tick_ns = P::tick_ns();
         let most = LONGEST.as_nanos() as u64;
         Self {
@@ -367,7 +429,7 @@ impl Waits {
 
     /// Notes a wait: each long one, and one in [`Host::EVERY`] of the others, with that weight.
     #[inline]
-    pub(super) fn note<P: Host>(&mut self, ticks: u64) {
+    pub(crate) fn note<P: Host>(&mut self, ticks: u64) {
         self.seen += 1;
         if ticks >= self.long {
             self.keep(ticks, 1);
@@ -382,7 +444,7 @@ impl Waits {
         self.nanoseconds.saturating_record_n(nanoseconds, weight);
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.longest = self.longest.max(other.longest);
         self.seen += other.seen;
         self.nanoseconds.add(&other.nanoseconds).expect("both have the same bounds");

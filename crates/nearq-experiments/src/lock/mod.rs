@@ -5,22 +5,23 @@
 //! loads over structures in memory that really are changed under the locks and checked at the end.
 //!
 //! All locks take turns within each run, forwards and backwards, so that other activity affects them equally; ratios are taken
-//! within a run, and then their median over the runs. On a simulated machine our locks run in virtual time, a fresh machine and a
-//! seed for each run; the other locks are Linux programs.
+//! within a run, and then their median over the runs. On a simulated machine our locks and the kernel's run in virtual time, a fresh
+//! machine and a seed for each run; the other locks are Linux programs.
 
-mod contestant;
+mod contestants;
 mod goals;
-mod load;
+pub(crate) mod load;
+mod published;
 pub(crate) mod render;
 mod shapes;
 pub(crate) mod surface;
 
-pub use contestant::{
-    AUTO, Contestant, Exclusive, MCS, NUMA, OSQ, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIVE,
-    STD, here, simulated,
+pub use contestants::{
+    AUTO, CNA, Contestant, Exclusive, HQ_CACHES, HQ_DEPTH, HQ_SOCKETS, KERNEL_OSQ, KERNEL_OSQ_2,
+    KERNEL_OSQ_DYNAMIC, MCS, NUMA, OSQ, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIVE, QSPINLOCK,
+    Roster, STD, here, simulated,
 };
 pub use goals::Goal;
-pub use goals::gain;
 pub use load::{LONG, Sample, Waits, fairness};
 pub use load::{Load, Plan, scenario};
 
@@ -30,6 +31,7 @@ use crate::harness::{self, Common, Experiment, Host, Run, simulate};
 use crate::highpri;
 use crate::{Error, Machine, Progress};
 use clap::Args;
+use contestants::{DEPTH, Site};
 use goals::judge;
 use load::{CpuPlacement, described};
 use nearq_lock::Settings;
@@ -67,8 +69,12 @@ pub struct LockOptions {
     #[arg(long = "outside", value_name = "NS", value_parser = number, allow_negative_numbers = true)]
     pub outside_ns: Option<usize>,
 
+    /// How many threads must wait until the locks that go by it change to queues by group, 5 to 32; 8 if not given
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
+    pub depth: Option<usize>,
+
     /// What `auto` gains over one queue, by the time between two acquisitions and the number of writers: on a simulated machine
-    #[arg(long)]
+    #[arg(long, conflicts_with = "beside_simulated")]
     pub surface: bool,
 }
 
@@ -86,10 +92,12 @@ const WRITERS: [usize; 8] = [1, 2, 4, 8, 16, 32, 48, 64];
 const MOST_WRITERS: usize = 4096;
 /// Nanoseconds between two turns: the default and the maximum.
 const OUTSIDE_NS: [usize; 2] = [100, 1_000_000];
+/// The document's bounds for the length of the queue at which its lock changes.
+const DEPTHS: [usize; 2] = [5, 32];
 /// Runs: as many as the document, and for a quick one.
 const RUNS: [usize; 2] = [9, 3];
 /// How long a run lasts.
-const DURATION: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(100)];
+const DURATION: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(50)];
 /// How long a run lasts in virtual time: many times the mutex's patience, so it does not matter that waking up all writers takes
 /// the first part of a millisecond.
 const SIMULATED_DURATION: [Duration; 2] = [Duration::from_millis(30), Duration::from_millis(10)];
@@ -100,11 +108,11 @@ const OVERTIME: Duration = Duration::from_secs(2);
 
 /// On two cache lines of its own, because some CPUs fetch the neighbour too.
 #[repr(align(128))]
-struct Line<T>(T);
+pub(crate) struct Line<T>(pub(crate) T);
 
 /// Counts in two steps, so that one of two simultaneous counts is lost, and the processor does not have to prevent that.
 #[inline]
-fn bump<P: Host>(count: &P::AtomicU64) {
+pub(crate) fn bump<P: Host>(count: &P::AtomicU64) {
     // Relaxed, both: under the lock that is measured.
     count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
@@ -116,6 +124,10 @@ pub struct Job {
     writers: Vec<usize>,
     place: CpuPlacement,
     cpus: Vec<usize>,
+    /// The places of those CPUs.
+    places: Vec<Site>,
+    /// The threshold of the locks that measure how long their queue is.
+    depth: usize,
     outside_ns: usize,
     /// The same in rounds of computing.
     outside: u64,
@@ -124,9 +136,10 @@ pub struct Job {
 }
 
 impl Job {
-    fn plan(&self, load: Load, writers: usize) -> Plan {
+    fn plan(&self, load: Load, writers: usize, seed: u64) -> Plan {
         let (cpus, outside) = (self.cpus.clone(), self.outside);
-        Plan { load, writers, cpus, outside, duration: self.duration }
+        let roster = Roster::new(writers, &self.places, self.depth);
+        Plan { load, writers, cpus, roster, outside, duration: self.duration, seed }
     }
 
     fn scenarios(&self) -> impl Iterator<Item = (Load, usize)> {
@@ -167,11 +180,16 @@ impl Experiment for LockOptions {
         let outside_ns = self.outside_ns.unwrap_or(OUTSIDE_NS[0]);
         within("--outside", outside_ns, 0, OUTSIDE_NS[1])?;
         let duration = if machine.model().is_none() { DURATION } else { SIMULATED_DURATION };
+        let depth = self.depth.unwrap_or(DEPTH);
+        within("--depth", depth, DEPTHS[0], DEPTHS[1])?;
+        let cpus = place.order(machine);
         Ok(Job {
             loads,
             writers,
             place,
-            cpus: place.order(machine),
+            places: cpus.iter().map(|&cpu| Site::of(machine.topology(), cpu)).collect(),
+            cpus,
+            depth,
             outside_ns,
             // A simulated round is a nanosecond; on Linux it is measured.
             outside: outside_ns as u64,
@@ -183,21 +201,15 @@ impl Experiment for LockOptions {
     fn measure(&self, run: &mut Run<'_>, job: &mut Job) -> Result<Found, Error> {
         let machine = run.machine;
         if machine.model().is_some() {
-            return measure(run, job, &simulated(), None, |contestant, plan, round| {
+            return measure(run, job, &simulated(), None, |contestant, plan| {
                 let (contestant, plan) = (*contestant, plan.clone());
                 let limit = plan.duration + SIMULATED_LIMIT;
+                let seed = plan.seed;
                 let run = move || contestant.measure::<Sim>(&plan);
-                simulate(machine, round as u64, limit, run)?.result
+                simulate(machine, seed, limit, run)?.result
             });
         }
-        let most = job.writers.iter().copied().max().unwrap_or(0);
-        if let Some((capacity, limit)) = highpri::thread_capacity()
-            && most > capacity
-        {
-            return Err(Error::input(format!(
-                "--writers {most}: there is room for only {capacity} threads: {limit}; give at most {capacity}, or raise the limit"
-            )));
-        }
+        highpri::check_capacity("--writers", job.writers.iter().copied().max().unwrap_or(0))?;
         if job.outside > 0 {
             let calibrated = nanoseconds_per_round(&CpuSet::single(job.cpus[0]))?;
             // The least: other programs on the machine make a round longer, never shorter.
@@ -205,7 +217,7 @@ impl Experiment for LockOptions {
         }
         let reading = Some(load::cost_of_reading::<Linux>());
         let before = Settings::of_process();
-        let found = measure(run, job, &here(), reading, |contestant, plan, _| {
+        let found = measure(run, job, &here(), reading, |contestant, plan| {
             contestant.measure::<Linux>(plan)
         });
         before.set_for_process();
@@ -223,7 +235,8 @@ impl Experiment for LockOptions {
             return Vec::new();
         }
         let job = &facts.plan;
-        judge(&facts.rows, job.scenarios(), facts.model().is_some(), job.place)
+        let simulated = facts.model().is_some().then(|| facts.machine.name());
+        judge(&facts.rows, job.scenarios(), simulated, job.place)
     }
 
     fn parameters(facts: &Facts<'_>) -> Value {
@@ -237,9 +250,11 @@ impl Experiment for LockOptions {
             "place": job.place.name(),
             "cpus": job.cpus,
             "outside_ns": job.outside_ns,
+            "depth": job.depth,
             "clock_reading_ns": facts.found.reading_ns,
             "left_out": facts.found.left_out,
             "goals": facts.verdict,
+            "published": render::compared(facts),
         })
     }
 
@@ -254,14 +269,14 @@ fn measure(
     job: &Job,
     contestants: &[Contestant],
     reading_ns: Option<f64>,
-    measure: impl Fn(&Contestant, &Plan, usize) -> Result<Sample, Error>,
+    measure: impl Fn(&Contestant, &Plan) -> Result<Sample, Error>,
 ) -> Result<Found, Error> {
     let mut left_out = LeftOut::default();
     let machine = run.machine;
     run.begin(job.runs * job.scenarios().count() * contestants.len());
     for round in 0..job.runs {
         for (load, writers) in job.scenarios() {
-            let plan = job.plan(load, writers);
+            let plan = job.plan(load, writers, round as u64);
             let of = described(load, writers);
             let what = |of_row: &Contestant| format!("run {}, {of}: {}", round + 1, of_row.row);
             let samples = run.round(round, contestants, what, |contestant| {
@@ -269,7 +284,7 @@ fn measure(
                     return Ok(None);
                 }
                 let start = Instant::now();
-                let sample = measure(contestant, &plan, round)?;
+                let sample = measure(contestant, &plan)?;
                 if machine.model().is_none() {
                     left_out.judge(contestant.row, load, writers, start.elapsed(), &plan);
                 }
@@ -279,10 +294,10 @@ fn measure(
             goals::collect(&mut run.figures, load, writers, &samples);
         }
     }
-    if machine.name() == goals::MACHINE && job.place == CpuPlacement::Compact {
-        goals::publish(&mut run.figures, job.scenarios());
+    let rows: Vec<_> = contestants.iter().map(|contestant| contestant.row).collect();
+    if job.place == CpuPlacement::Compact {
+        goals::publish(&mut run.figures, machine.name(), job.scenarios(), &rows);
     }
-    let rows = contestants.iter().map(|contestant| contestant.row).collect();
     Ok(Found { rows, reading_ns, left_out: left_out.messages() })
 }
 

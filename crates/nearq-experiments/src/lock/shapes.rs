@@ -1,7 +1,7 @@
 //! What threads do under a lock: the patterns of locks of locktorture, of `perf bench epoll`, and of three loads of fxmark, over structures
 //! in memory that are changed under the locks and checked at the end.
 
-use super::contestant::Exclusive;
+use super::contestants::Exclusive;
 use super::load::Shape;
 use super::load::{Load, Plan};
 use super::{Line, bump};
@@ -25,12 +25,12 @@ impl<P: Host, L: Exclusive> Shape<P> for Torture<P, L> {
     fn new(plan: &Plan) -> Self {
         let line = || Line(P::AtomicU64::new(0));
         let changes = if plan.load == Load::Long { LONG_SECTION } else { 1 };
-        Self { lock: Line(L::free()), lines: [line(), line()], changes }
+        Self { lock: Line(L::free(&plan.roster)), lines: [line(), line()], changes }
     }
 
     #[inline]
-    fn step(&self, _writer: usize, _turn: u64, acquired: impl FnOnce()) {
-        self.lock.0.with(|| {
+    fn step(&self, writer: usize, _turn: u64, acquired: impl FnOnce()) {
+        self.lock.0.with(writer, || {
             acquired();
             for _ in 0..self.changes {
                 bump::<P>(&self.lines[0].0);
@@ -144,7 +144,7 @@ impl<P: Host, L: Exclusive> Shape<P> for Epoll<P, L> {
             calls: count(),
         };
         Self {
-            lock: Line(L::free()),
+            lock: Line(L::free(&plan.roster)),
             list: Line(list),
             items: (0..plan.writers * ITEMS).map(item).collect(),
             writers: plan.writers,
@@ -155,7 +155,7 @@ impl<P: Host, L: Exclusive> Shape<P> for Epoll<P, L> {
     fn step(&self, writer: usize, turn: u64, acquired: impl FnOnce()) {
         let waits = if self.writers == 1 { turn % 2 == 1 } else { writer % 2 == 1 };
         let item = writer * ITEMS + turn as usize % ITEMS + 1;
-        self.lock.0.with(|| {
+        self.lock.0.with(writer, || {
             acquired();
             bump::<P>(&self.list.0.calls);
             if waits { self.take() } else { self.add(item as u32) }
@@ -218,7 +218,7 @@ impl<P: Host, L: Exclusive> Shape<P> for File<P, L> {
         let zero = || P::AtomicU64::new(0);
         let block = |_| core::array::from_fn(|_| Part(zero()));
         Self {
-            lock: Line(L::free()),
+            lock: Line(L::free(&plan.roster)),
             head: Line(Inode { version: zero(), last_writer: zero() }),
             blocks: (0..plan.writers).map(block).collect(),
         }
@@ -226,7 +226,7 @@ impl<P: Host, L: Exclusive> Shape<P> for File<P, L> {
 
     #[inline]
     fn step(&self, writer: usize, turn: u64, acquired: impl FnOnce()) {
-        self.lock.0.with(|| {
+        self.lock.0.with(writer, || {
             acquired();
             for part in &self.blocks[writer] {
                 part.0.store(turn + 1, Ordering::Relaxed);
@@ -317,9 +317,10 @@ fn touches(turns: u64, file: usize) -> u64 {
 }
 
 impl<P: Host, L: Exclusive> Tree<P, L> {
-    fn new(writers: usize) -> Self {
+    fn new(plan: &Plan) -> Self {
+        let writers = plan.writers;
         let directory = |_| Directory {
-            lock: Line(L::free()),
+            lock: Line(L::free(&plan.roster)),
             head: Line(Head { entries: P::AtomicU64::new(0), version: P::AtomicU64::new(0) }),
             chains: (0..CHAINS).map(|_| P::AtomicU32::new(0)).collect(),
         };
@@ -331,7 +332,7 @@ impl<P: Host, L: Exclusive> Tree<P, L> {
             })
         };
         Self {
-            renames: Line(L::free()),
+            renames: Line(L::free(&plan.roster)),
             directories: (0..=writers).map(directory).collect(),
             files: (0..writers * FILES).map(entry).collect(),
         }
@@ -448,7 +449,7 @@ pub(super) struct Renames<P: Host, L>(Tree<P, L>);
 
 impl<P: Host, L: Exclusive> Shape<P> for Renames<P, L> {
     fn new(plan: &Plan) -> Self {
-        let tree = Tree::new(plan.writers);
+        let tree = Tree::new(plan);
         for file in 0..plan.writers * FILES {
             tree.link(file / FILES + 1, file, name_of(file, u64::from(u32::MAX)));
         }
@@ -462,9 +463,9 @@ impl<P: Host, L: Exclusive> Shape<P> for Renames<P, L> {
         let (from, to) = if in_shared { (own_directory, SHARED) } else { (SHARED, own_directory) };
         let [first, second] =
             [SHARED, own_directory].map(|number| &tree.directories[number].lock.0);
-        tree.renames.0.with(|| {
-            first.with(|| {
-                second.with(|| {
+        tree.renames.0.with(writer, || {
+            first.with(writer, || {
+                second.with(writer, || {
                     acquired();
                     tree.unlink(from, file);
                     tree.link(to, file, name_of(file, turn));
@@ -493,14 +494,14 @@ pub(super) struct Unlinks<P: Host, L>(Tree<P, L>);
 
 impl<P: Host, L: Exclusive> Shape<P> for Unlinks<P, L> {
     fn new(plan: &Plan) -> Self {
-        Self(Tree::new(plan.writers))
+        Self(Tree::new(plan))
     }
 
     #[inline]
     fn step(&self, writer: usize, turn: u64, acquired: impl FnOnce()) {
         let tree = &self.0;
         let (file, in_shared) = file_of(writer, turn);
-        tree.directories[SHARED].lock.0.with(|| {
+        tree.directories[SHARED].lock.0.with(writer, || {
             acquired();
             if in_shared {
                 tree.link(SHARED, file, name_of(file, turn));

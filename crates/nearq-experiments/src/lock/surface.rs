@@ -8,7 +8,7 @@
 //! them a run ends depends on its seed. Medians would jump from one to the other, so a gain is that of the mean throughput over all seeds.
 //! Waits are medians.
 
-use super::contestant::{AUTO, Contestant, PLAIN, simulated};
+use super::contestants::{AUTO, Contestant, DEPTH, PLAIN, Roster, simulated};
 use super::goals::Goal;
 use super::load::{CpuPlacement, Load, Plan, Sample};
 use super::{LockOptions, MOST_WRITERS, OUTSIDE_NS, SIMULATED_LIMIT};
@@ -80,7 +80,7 @@ const MEASURES: [Measure; 3] = [
 ];
 
 /// The experiment, with the options of `lock`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Surface<'o>(pub(crate) &'o LockOptions);
 
 /// What must be done.
@@ -196,9 +196,12 @@ impl Experiment for Surface<'_> {
                 load: Load::Short,
                 writers: cell.writers,
                 cpus: cell.place.order(machine),
+                // Our locks need no writers.
+                roster: Roster::new(0, &[], DEPTH),
                 // A simulated round is a nanosecond.
                 outside: cell.outside_ns as u64,
                 duration: job.duration,
+                seed: seed as u64,
             };
             let limit = plan.duration + SIMULATED_LIMIT;
             simulate(machine, seed as u64, limit, move || of.measure::<Sim>(&plan))?.result

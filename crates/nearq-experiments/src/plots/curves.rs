@@ -10,7 +10,7 @@ use kuva::render::render::render_multiple;
 
 /// Colours that people with any colour vision can tell apart (Okabe and Ito), on white; when they are used up they are
 /// repeated, dashed.
-const COLOURS: [&str; 7] =
+pub(super) const COLOURS: [&str; 7] =
     ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999"];
 /// Size of a picture, in pixels.
 const SIZE: (f64, f64) = (1100.0, 640.0);
@@ -41,23 +41,34 @@ pub struct Curves {
 
 /// Draws them.
 pub fn draw(curves: &Curves) -> String {
-    let plots: Vec<Plot> = curves.plots();
-    let layout = curves.layout(&plots).with_width(SIZE.0).with_height(SIZE.1);
+    let (plots, layout) = curves.parts();
+    let layout = layout.with_width(SIZE.0).with_height(SIZE.1);
     SvgBackend::new().render_scene(&render_multiple(plots, layout))
 }
 
 /// Draws several of them one below the other.
 pub fn draw_all(diagrams: &[Curves]) -> String {
-    let plots: Vec<Vec<Plot>> = diagrams.iter().map(Curves::plots).collect();
-    let layouts = diagrams.iter().zip(&plots).map(|(curves, plots)| curves.layout(plots));
-    let figure = Figure::new(diagrams.len(), 1)
+    stacked(diagrams.iter().map(Curves::parts).collect())
+}
+
+/// Draws diagrams of these parts one below the other.
+pub fn stacked(diagrams: Vec<(Vec<Plot>, Layout)>) -> String {
+    let (plots, layouts): (Vec<_>, Vec<_>) = diagrams.into_iter().unzip();
+    let figure = Figure::new(plots.len(), 1)
         .with_cell_size(SIZE.0, SIZE.1)
-        .with_layouts(layouts.collect())
+        .with_layouts(layouts)
         .with_plots(plots);
     SvgBackend::new().render_scene(&figure.render())
 }
 
 impl Curves {
+    /// The plots, and their layout, for a picture of several diagrams.
+    pub fn parts(&self) -> (Vec<Plot>, Layout) {
+        let plots = self.plots();
+        let layout = self.layout(&plots);
+        (plots, layout)
+    }
+
     fn plots(&self) -> Vec<Plot> {
         self.curves.iter().enumerate().map(plot).collect()
     }

@@ -2,6 +2,7 @@
 
 pub mod bars;
 pub mod curves;
+pub mod gains;
 pub mod heat;
 
 use kuva::backend::svg::SvgBackend;

@@ -11,12 +11,16 @@ use nearq_topology::{AffinityScope, CpuSet};
 pub enum Policy {
     /// The pools of the queue that is measured.
     Ours,
+    /// The same under a scheduler that receives wake hints, as nearq-scx does; on simulated machines.
+    Hinted,
     /// The kernel's pools, in outline; on simulated machines.
     Kernel,
 }
 
 /// The prefix of the names of the kernel's rows.
 const KERNEL: &str = "kernel: ";
+/// The prefix of the names of rows with wake hints.
+const HINTED: &str = "hinted: ";
 
 /// A named way to place items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +37,7 @@ impl Configuration {
     /// The row that it is compared with: `system`, of the same policy.
     pub fn base(&self) -> &'static str {
         match self.policy {
-            Policy::Ours => "system",
+            Policy::Ours | Policy::Hinted => "system",
             Policy::Kernel => "kernel: system",
         }
     }
@@ -41,7 +45,12 @@ impl Configuration {
 
 /// The document's name for a row, whichever pools it is about.
 pub(super) fn of_document(name: &str) -> &str {
-    name.strip_prefix(KERNEL).unwrap_or(name)
+    name.strip_prefix(KERNEL).or(name.strip_prefix(HINTED)).unwrap_or(name)
+}
+
+/// Whether a row has the policy of the kernel's pools.
+pub(super) fn is_kernel(name: &str) -> bool {
+    name.starts_with(KERNEL)
 }
 
 const fn kernel(
@@ -52,6 +61,11 @@ const fn kernel(
 ) -> Configuration {
     let placement = Placement { scope, strict, localize, helping: false };
     Configuration { name, placement, policy: Policy::Kernel }
+}
+
+const fn hinted(name: &'static str, scope: AffinityScope, localize: bool) -> Configuration {
+    let placement = Placement { scope, strict: false, localize, helping: false };
+    Configuration { name, placement, policy: Policy::Hinted }
 }
 
 const fn configuration(
@@ -80,7 +94,7 @@ pub const CONFIGURATIONS: [Configuration; 7] = [
 /// What is measured on a simulated machine: the same without helping, as in the kernel, where an idle worker of one
 /// pool never takes the items of another; again with helping if that makes a difference; and the five of the document
 /// on the kernel's own pools.
-pub const SIMULATED: [Configuration; 15] = [
+pub const SIMULATED: [Configuration; 18] = [
     configuration("system", AffinityScope::System, false, false, false),
     configuration("cache", AffinityScope::Cache, false, false, false),
     configuration("cache+strict", AffinityScope::Cache, true, false, false),
@@ -91,6 +105,9 @@ pub const SIMULATED: [Configuration; 15] = [
     configuration("cache+helping", AffinityScope::Cache, false, false, true),
     configuration("cache+local+helping", AffinityScope::Cache, false, true, true),
     configuration("cache_shard+helping", AffinityScope::CacheShard, false, false, true),
+    hinted("hinted: cache", AffinityScope::Cache, false),
+    hinted("hinted: system+local", AffinityScope::System, true),
+    hinted("hinted: cache+local", AffinityScope::Cache, true),
     kernel("kernel: system", AffinityScope::System, false, false),
     kernel("kernel: cache", AffinityScope::Cache, false, false),
     kernel("kernel: cache+strict", AffinityScope::Cache, true, false),

@@ -398,9 +398,10 @@ fn measure(
     let store = drive(machine, (plan.scenario.issuers * plan.scenario.in_flight) as u64);
     let limit = plan.warm_up + plan.duration + 2 * issuer::LOST_AFTER;
     let outcome = simulate(machine, plan.seed, limit, move || {
+        Sim::receive_wake_hints(policy == Policy::Hinted);
         let census = Census::<Sim>::default();
         let executor = match policy {
-            Policy::Ours => executor::nearq(placement, &census)?,
+            Policy::Ours | Policy::Hinted => executor::nearq(placement, &census)?,
             Policy::Kernel => kernel::queue(placement, &census)?,
         };
         issuer::run(executor.into(), Arc::new(store), declared, census, &plan)

@@ -1,6 +1,6 @@
 //! The tables and the picture of `scopes`.
 
-use super::configuration::{Scenario, of_document, published};
+use super::configuration::{Policy, Scenario, is_kernel, of_document, published};
 use super::judgement::Judgement;
 use super::payload::Declared;
 use super::{Facts, Found, QUEUE, Times};
@@ -162,7 +162,8 @@ fn closing(facts: &Facts<'_>) -> String {
              `+helping`; the others do without. It changes nothing for system (one pod) and strict rows.\n\
              The rows `kernel:` have the policy of the kernel's unbound pools, in outline: a worker for every item, so that as many\n\
              as there are items in a pod are runnable beside its issuers, and a mere hint of where each wakes up. Ours, nobody helping,\n\
-             have a worker for each CPU of the pod and bring one back by narrowing its affinity for a moment.\n",
+             have a worker for each CPU of the pod and bring one back by narrowing its affinity for a moment. The rows `hinted:` are\n\
+             ours under a scheduler that takes such a hint, as nearq-scx does, in place of the affinity.\n",
         );
     } else if !same.is_empty() {
         text.push_str(
@@ -211,14 +212,12 @@ fn judged(judgements: &[Judgement]) -> Table {
 
 /// How many published signs were found by each policy, and what that means.
 fn signs(judgements: &[Judgement]) -> String {
-    let found = |kernel: bool| {
-        let of_policy = |one: &&Judgement| {
-            one.published.is_some() && (of_document(one.row) != one.row) == kernel
-        };
+    let found = |policy: Policy| {
+        let of_policy = |one: &&Judgement| one.published.is_some() && one.policy == policy;
         let all = || judgements.iter().filter(of_policy);
         (all().filter(|one| one.met).count(), all().count())
     };
-    let ((kernel, of_kernel), (ours, of_ours)) = (found(true), found(false));
+    let ((kernel, of_kernel), (ours, of_ours)) = (found(Policy::Kernel), found(Policy::Ours));
     if of_kernel + of_ours == 0 {
         return String::new();
     }
@@ -271,11 +270,6 @@ pub(crate) fn picture(report: &Report) -> String {
     }
     let (model, cpus) = (table::model(report), report.environment.cpus);
     draw(&format!("nearq bench scopes: {model}, {cpus} CPUs"), &diagrams)
-}
-
-/// Whether a row has the policy of the kernel's pools.
-fn is_kernel(row: &str) -> bool {
-    of_document(row) != row
 }
 
 /// The rows of our queues, or of the kernel's.
@@ -333,10 +327,8 @@ fn shares(report: &Report, kernel: bool) -> Option<Bars> {
                 };
                 let value = document.throughput.0 / of.throughput.0 * 100.0;
                 let document = Bar::exactly(value);
-                groups.push((
-                    format!("{scenario} {}", of_document(name)),
-                    vec![Some(measured), Some(document)],
-                ));
+                let name = if kernel { of_document(name) } else { name };
+                groups.push((format!("{scenario} {name}"), vec![Some(measured), Some(document)]));
             }
         }
     }

@@ -172,7 +172,16 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
     let about = listed(&|case| case.machine.model().map_or("", |model| model.about()));
     let cpus = cases.iter().map(|case| case.machine.parallelism()).max().unwrap_or(0);
     let environment = Environment::simulated(&about, cpus);
-    Ok(Report { experiment: "sensitivity", machine, environment, parameters, rows, text, svg })
+    Ok(Report {
+        experiment: "sensitivity",
+        machine,
+        environment,
+        parameters,
+        rows,
+        quartiles: Vec::new(),
+        text,
+        svg,
+    })
 }
 
 /// Every run that is needed: of each case, unchanged and with each factor less and more, each with every seed.

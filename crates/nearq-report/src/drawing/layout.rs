@@ -1,6 +1,7 @@
-//! Where the boxes of the picture go: CPUs in cores in caches in nodes and packages, flowed into rows.
+//! Where the boxes of the picture go: CPUs in cores in caches in nodes and packages, flowed into rows, with the devices of a node below its
+//! CPUs.
 
-use super::tree::{Block, blocks, cache_label};
+use super::tree::{Block, blocks, cache_label, devices_nowhere, shown};
 use nearq_topology::Topology;
 
 /// Sizes in pixels.
@@ -18,6 +19,9 @@ pub(super) const CHARACTER: f64 = 7.0;
 /// The ratio of a picture's width to its height, approximately.
 const ASPECT: f64 = 1.7;
 
+/// More devices of one node than this are not all drawn.
+const DEVICES_SHOWN: usize = 32;
+
 /// What a box shows.
 #[derive(Debug)]
 pub(super) enum Content {
@@ -27,6 +31,8 @@ pub(super) enum Content {
     Core(usize),
     /// A last-level cache domain.
     Llc(String),
+    /// A device, by its name.
+    Device(String),
     /// A package, node or die; the number is its nesting depth.
     Block(String, usize),
 }
@@ -40,14 +46,22 @@ pub(super) struct Shape {
     pub inside: Vec<(f64, f64, Shape)>,
 }
 
-/// The outermost boxes, and the width and height of all.
-pub(super) fn layout(machine: &Topology) -> (Vec<(f64, f64, Shape)>, f64, f64) {
+/// Boxes at their places, and the width and height of all.
+type Placed = (Vec<(f64, f64, Shape)>, f64, f64);
+
+/// The outermost boxes.
+pub(super) fn layout(machine: &Topology) -> Placed {
     // Numbers of up to three digits all get the same space, so that machines of similar size look
     // alike.
     let digits = machine.possible().last().unwrap_or(0).to_string().len().max(2);
     let cpu_width = digits as f64 * CHARACTER + 8.0;
-    let shapes =
+    let mut shapes: Vec<Shape> =
         blocks(machine).iter().map(|block| block_shape(machine, block, 0, cpu_width)).collect();
+    let nowhere = devices_nowhere(machine);
+    if !nowhere.is_empty() {
+        let label = "devices near no known node";
+        shapes.push(framed(Content::Block(label.into(), 0), label, devices(&nowhere)));
+    }
     flow(shapes, BLOCK_GAP, ASPECT)
 }
 
@@ -58,11 +72,36 @@ fn block_shape(machine: &Topology, block: &Block, depth: usize, cpu_width: f64) 
         .map(|inner| block_shape(machine, inner, depth + 1, cpu_width))
         .collect();
     shapes.extend(block.llcs.iter().map(|llc| llc_shape(machine, *llc, cpu_width)));
-    framed(
-        Content::Block(block.label.clone(), depth),
-        &block.label,
-        flow(shapes, BLOCK_GAP, ASPECT),
-    )
+    let near = block.devices(machine);
+    let mut inside = flow(shapes, BLOCK_GAP, ASPECT);
+    if !near.is_empty() {
+        inside = below(inside, devices(&near), BLOCK_GAP);
+    }
+    framed(Content::Block(block.label.clone(), depth), &block.label, inside)
+}
+
+/// A box for each device.
+fn devices(names: &[String]) -> Placed {
+    let shape = |name: String| Shape {
+        width: name.chars().count() as f64 * CHARACTER + 12.0,
+        height: CPU_HEIGHT,
+        content: Content::Device(name),
+        inside: Vec::new(),
+    };
+    let shapes = shown(names, DEVICES_SHOWN).into_iter().map(shape).collect();
+    // Wide rows: they are below CPUs.
+    flow(shapes, GAP, 4.0 * ASPECT)
+}
+
+/// One group of boxes below another.
+fn below(
+    (mut all, width, height): Placed,
+    (lower, lower_width, lower_height): Placed,
+    gap: f64,
+) -> Placed {
+    let top = if all.is_empty() { 0.0 } else { height + gap };
+    all.extend(lower.into_iter().map(|(x, y, shape)| (x, y + top, shape)));
+    (all, width.max(lower_width), top + lower_height)
 }
 
 fn llc_shape(machine: &Topology, llc: usize, cpu_width: f64) -> Shape {
@@ -100,11 +139,7 @@ fn core_shape(machine: &Topology, core: usize, cpu_width: f64) -> Shape {
 }
 
 /// A frame with a label above what is inside.
-fn framed(
-    content: Content,
-    label: &str,
-    (inside, width, height): (Vec<(f64, f64, Shape)>, f64, f64),
-) -> Shape {
+fn framed(content: Content, label: &str, (inside, width, height): Placed) -> Shape {
     let inside = inside
         .into_iter()
         .map(|(x, y, shape)| (x + PADDING, y + LABEL_HEIGHT + 4.0, shape))
@@ -115,7 +150,7 @@ fn framed(
 }
 
 /// Rows of equally many shapes, as many in a row as come nearest to the `aspect` wanted.
-fn flow(shapes: Vec<Shape>, gap: f64, aspect: f64) -> (Vec<(f64, f64, Shape)>, f64, f64) {
+fn flow(shapes: Vec<Shape>, gap: f64, aspect: f64) -> Placed {
     let size = |columns: usize| {
         let rows = shapes.chunks(columns);
         let widths = rows.clone().map(|row| row.iter().map(|shape| shape.width + gap).sum::<f64>());

@@ -1,5 +1,5 @@
 //! The machine as a picture (SVG): packages, nodes and caches as nested frames, cores and CPUs as boxes in
-//! them, pods in colour, and what this process may not use in pale colours.
+//! them, devices below the CPUs of their node, pods in colour, and what this process may not use in pale colours.
 
 use super::layout::{CHARACTER, Content, LABEL_HEIGHT, Shape, layout};
 use super::{View, summary};
@@ -94,6 +94,11 @@ impl Picture<'_> {
         match &shape.content {
             Content::Cpu(cpu) => self.cpu(place, *cpu),
             Content::Core(_) => self.rect(place, "fill=\"white\" stroke=\"#777\""),
+            Content::Device(name) => {
+                let colour = if name.starts_with("gpu:") { "#d6efd2" } else { "white" };
+                self.rect(place, &format!("fill=\"{colour}\" stroke=\"#5b7f58\""));
+                self.label(x + shape.width / 2.0, y + shape.height / 2.0 + 4.0, name, "c");
+            }
             Content::Llc(label) => {
                 self.rect(place, "fill=\"#eceff3\" stroke=\"#8a94a6\"");
                 self.label(x + 8.0, y + LABEL_HEIGHT - 3.0, label, "");

@@ -1,9 +1,9 @@
 //! The machine as text for a terminal.
 
-use super::tree::{Block, blocks, cache_label};
+use super::tree::{Block, blocks, cache_label, devices_nowhere, shown};
 use super::{View, count, summary};
 use nearq_topology::safe_text::plain;
-use nearq_topology::{AffinityScope, LOCAL_DISTANCE, Topology};
+use nearq_topology::{AffinityScope, Device, DeviceKind, LOCAL_DISTANCE, Topology};
 use std::fmt::Write as _;
 
 /// More pods than this are not all listed.
@@ -11,6 +11,9 @@ const PODS_SHOWN: usize = 16;
 
 /// More cores than this are not all listed in one line.
 const CORES_SHOWN: usize = 16;
+
+/// More devices of one node than this are not all listed.
+const DEVICES_SHOWN: usize = 32;
 
 /// More nodes than this would make a table of distances too large to read.
 const NODES_SHOWN: usize = 32;
@@ -27,6 +30,8 @@ pub fn text(view: &View<'_>) -> String {
     for block in blocks(machine) {
         tree(&mut out, machine, &block, 0);
     }
+    devices_line(&mut out, "", "devices near no known node", &devices_nowhere(machine));
+    devices(&mut out, machine);
     distances(&mut out, machine);
     pods(&mut out, view);
     if view.limits.is_none() && !machine.isolated().is_empty() {
@@ -69,6 +74,31 @@ fn tree(out: &mut String, machine: &Topology, block: &Block, depth: usize) {
         );
         cores_of(out, machine, *llc, &indent);
     }
+    devices_line(out, &format!("{indent}  "), "devices", &block.devices(machine));
+}
+
+/// The names of devices at a node.
+fn devices_line(out: &mut String, indent: &str, what: &str, devices: &[String]) {
+    if !devices.is_empty() {
+        let _ =
+            writeln!(out, "{indent}{what}: {}", plain(&shown(devices, DEVICES_SHOWN).join(" ")));
+    }
+}
+
+/// The GPUs with their addresses, and how nodes were found that devices do not say themselves.
+fn devices(out: &mut String, machine: &Topology) {
+    let devices = machine.devices().iter();
+    let gpus = devices.clone().filter(|device| device.kind == DeviceKind::Gpu);
+    let mut lines: Vec<String> = gpus
+        .map(|gpu| {
+            let facts = gpu.address.as_deref().into_iter().chain(gpu.vendor_name());
+            format!("{gpu}: {}", facts.collect::<Vec<_>>().join(", "))
+        })
+        .collect();
+    let placed = devices.filter(|device| !device.nodes.is_empty());
+    let explained: Vec<String> = placed.filter_map(Device::explain).collect();
+    lines.extend(shown(&explained, DEVICES_SHOWN));
+    section(out, "Devices", &lines);
 }
 
 /// The cores of a cache, if they say more than the CPUs do: siblings, kinds, offline CPUs.
@@ -203,6 +233,52 @@ This process
         let line = "isolated: CPU 3; unbound queues use CPUs 0-2 (3)";
         assert_eq!(both.matches("isolated").count(), 1, "{both}");
         assert!(both.contains(line), "{both}");
+    }
+
+    #[test]
+    fn devices_are_at_their_nodes() {
+        let gpu = |bus: u32| {
+            format!(
+                r#"<object type="PCIDev" pci_busid="0000:{bus}:00.0" pci_type="0302 [10de:0001] [] 00"/>"#
+            )
+        };
+        let disk = |name: &str| format!(r#"<object type="OSDev" name="{name}" osdev_type="0"/>"#);
+        let node = |id: usize, inside: &str| {
+            format!(
+                r#"<object type="Package" cpuset="0x{0}" nodeset="0x{0}" os_index="{id}"><object type="NUMANode" os_index="{id}" cpuset="0x{0}"/>
+                   <object type="PU" os_index="{id}" cpuset="0x{0}"/>{inside}</object>"#,
+                1 << id
+            )
+        };
+        let machine = Topology::from_hwloc_xml(&format!(
+            r#"<topology version="2.0"><object type="Machine" cpuset="0x3" nodeset="0x3">{}{}{}</object></topology>"#,
+            node(0, &disk("sda")),
+            node(1, &[gpu(81), gpu(41)].concat()),
+            disk("sdb")
+        ))
+        .unwrap();
+        let shown = text(&View::new(&machine));
+        let begin = shown.find("package 0").unwrap();
+        assert_eq!(
+            shown[begin..shown.find("\nDistances").unwrap()],
+            *"\
+package 0, node 0: CPUs 0
+  cache not known: 1 core, CPUs 0
+  devices: block:sda
+package 1, node 1: CPUs 1
+  cache not known: 1 core, CPUs 1
+  devices: gpu:0 gpu:1
+devices near no known node: block:sdb
+
+Devices
+  gpu:0: 0000:41:00.0, NVIDIA
+  gpu:1: 0000:81:00.0, NVIDIA
+"
+        );
+        let picture = crate::drawing::svg(&View::new(&machine));
+        for name in ["gpu:0", "gpu:1", "block:sda", "block:sdb", "devices near no known node"] {
+            assert_eq!(picture.matches(&format!(">{name}</text>")).count(), 1, "{name}");
+        }
     }
 
     #[test]

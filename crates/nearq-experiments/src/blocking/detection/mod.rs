@@ -98,7 +98,7 @@ struct Measured {
 }
 
 /// The experiment, with the options of `blocking`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Detection<'o>(pub &'o BlockingOptions);
 
 type Facts<'f, 'o> = harness::Facts<'f, Detection<'o>>;

@@ -24,7 +24,7 @@ pub struct Child(Part);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Part {
     Task(Task),
-    Storm { at: u64, groups: usize, pairs: usize, messages: usize },
+    Storm { at: u64, every: Option<u64>, groups: usize, pairs: usize, messages: usize },
     Hog(Hog),
 }
 
@@ -62,11 +62,16 @@ impl Child {
         Child(Part::Hog(hog))
     }
 
-    /// A storm whose times refer to a run that began at `origin`.
+    /// A storm whose times refer to a run that began at `origin`. One that begins again and again ends when its standard input is closed.
     pub(super) fn storm(storm: Storm, origin: u64) -> Self {
         let at = origin + storm.after.as_nanos() as u64;
+        let every = storm.every.map(|every| every.as_nanos() as u64);
         let Storm { groups, pairs, messages, .. } = storm;
-        Child(Part::Storm { at, groups, pairs, messages })
+        Child(Part::Storm { at, every, groups, pairs, messages })
+    }
+
+    pub(super) fn is_storm(&self) -> bool {
+        matches!(self.0, Part::Storm { .. })
     }
 
     /// A name for messages.
@@ -93,9 +98,17 @@ impl Child {
                 let report = task.run()?;
                 Ok(serde_json::to_string(&report).expect("numbers"))
             }
-            Part::Storm { at, groups, pairs, messages } => {
-                sleep_until(at);
-                storm::run(groups, pairs, messages)?;
+            Part::Storm { at, every, groups, pairs, messages } => {
+                let mut next = Some(at);
+                while let Some(begin) = next {
+                    if every.is_none() {
+                        sleep_until(begin);
+                    } else if is_closed_by(begin) {
+                        break;
+                    }
+                    storm::run(groups, pairs, messages)?;
+                    next = every.map(|every| begin + every);
+                }
                 Ok(String::new())
             }
             Part::Hog(hog) => {
@@ -121,6 +134,15 @@ pub(super) fn end_with_parent() {
 fn sleep_until(time: u64) {
     let left = time.saturating_sub(Linux::now().as_nanos());
     std::thread::sleep(Duration::from_nanos(left));
+}
+
+/// Waits until a time, unless standard input is closed by then. Returns whether it is.
+fn is_closed_by(time: u64) -> bool {
+    let left = time.saturating_sub(Linux::now().as_nanos()).div_ceil(1_000_000);
+    let mut input = libc::pollfd { fd: 0, events: 0, revents: 0 };
+    // SAFETY: one descriptor, in a place of ours.
+    unsafe { libc::poll(&raw mut input, 1, left.min(i32::MAX as u64) as libc::c_int) };
+    input.revents != 0
 }
 
 fn go_to(list: &str) -> Result<(), Error> {
@@ -237,9 +259,8 @@ impl Memory for WalkedMemory {
         self.node_of.get(Linux::current_cpu()).copied().unwrap_or(0)
     }
 
-    fn user_and_system(&self) -> (Duration, Option<Duration>) {
-        let (user, system) = nearq_report::usage::user_and_system();
-        (user, Some(system))
+    fn user_and_system(&self) -> (Duration, Duration) {
+        nearq_report::usage::user_and_system()
     }
 }
 

@@ -110,7 +110,9 @@ fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Erro
     });
     let elapsed = Linux::now() - origin;
     let tasks = reports?;
-    for other in others {
+    for mut other in others {
+        // Ends a storm that would begin again.
+        drop(other.0.stdin.take());
         await_other(other)?;
     }
     Ok(Ran { elapsed, tasks })
@@ -159,7 +161,7 @@ fn of_plan(plan: &Plan, number: usize, start: Start, nodes: &Nodes, origin: u64)
 fn spawn(program: &Path, child: &Child) -> Result<std::process::Child, Error> {
     Command::new(program)
         .args(["bench", "home-child", &child.to_json()])
-        .stdin(Stdio::null())
+        .stdin(if child.is_storm() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

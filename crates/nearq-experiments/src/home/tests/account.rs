@@ -14,7 +14,7 @@ fn a_task_is_at_home_once_its_memory_has_arrived() {
     account.settle(&[5, 7]);
     account.record(100 * MS, 100 * MS, 1);
     account.settle(&[0, 0]);
-    let report = account.close(100 * MS, None, vec![0, 12]);
+    let report = account.close(100 * MS, MS, vec![0, 12]);
     assert_eq!((report.home, report.stray, report.crossings), (1, false, 1));
     assert_eq!(report.returns, [50_000_000]);
     assert_eq!(report.slots, [[0, 60_000_000], [40_000_000, 0]]);
@@ -28,7 +28,7 @@ fn time_is_charged_to_the_sampled_node_and_to_its_slot() {
     for (at, cpu, node) in [(50, 40, 1), (120, 60, 2), (180, 70, 0), (350, 100, 1), (390, 110, 2)] {
         account.record(at * MS, cpu * MS, node);
     }
-    let report = account.close(100 * MS, None, vec![0, 1, 2]);
+    let report = account.close(100 * MS, MS, vec![0, 1, 2]);
     let ms = |time: u64| time / 1_000_000;
     assert_eq!(report.by_node.iter().copied().map(ms).collect::<Vec<_>>(), [10, 65, 30]);
     assert_eq!((report.first, report.home, report.most(), report.crossings), (1, 1, 1, 4));

@@ -1,5 +1,6 @@
 //! Tests of `goals`: from samples to numbers.
 
+use super::super::contestants::{NUMA, PLAIN};
 use super::super::load::{Tally, Waits};
 use super::*;
 use nearq_sim::Sim;

@@ -50,6 +50,9 @@ fn simulated_machines_measure_without_helping_and_with_it() {
         ("cpu+strict", false),
         ("cache+helping", true),
         ("cache+local+helping", true),
+        ("hinted: cache", false),
+        ("hinted: system+local", false),
+        ("hinted: cache+local", false),
         ("kernel: system", false),
         ("kernel: cache", false),
         ("kernel: cache+strict", false),
@@ -68,7 +71,15 @@ fn simulated_machines_measure_without_helping_and_with_it() {
         .collect();
     assert_eq!(
         run,
-        ["system", "system+local", "cpu+strict", "kernel: system", "kernel: system+local"],
+        [
+            "system",
+            "system+local",
+            "cpu+strict",
+            "hinted: cache",
+            "hinted: system+local",
+            "kernel: system",
+            "kernel: system+local"
+        ],
         "helping changes nothing in one pod"
     );
 }

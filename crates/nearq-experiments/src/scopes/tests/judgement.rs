@@ -38,6 +38,9 @@ fn the_documents_figures_meet_the_goals() {
         ("LOW", "system+local", -1101.0),
         ("LOW", "cache+local", -1339.0),
     ];
+    let (hinted, clear): (Vec<_>, Vec<_>) =
+        clear.into_iter().partition(|(_, row, _)| row.starts_with("hinted: "));
+    assert_eq!(hinted.len(), 6, "both localised rows under each load: {hinted:?}");
     let (kernel, ours): (Vec<_>, Vec<_>) =
         clear.into_iter().partition(|(_, row, _)| row.starts_with("kernel: "));
     let named: Vec<_> = kernel
@@ -46,13 +49,29 @@ fn the_documents_figures_meet_the_goals() {
         .collect();
     assert_eq!(named, expected, "the kernel's policy is judged by the same questions");
     assert_eq!(ours, expected);
-    assert_eq!(judgements.len(), 2 * expected.len() + 3 * HELPED.len());
+    assert_eq!(judgements.len(), 2 * expected.len() + hinted.len() + 3 * HELPED.len());
+}
+
+#[test]
+fn localisation_by_hints_is_judged_by_size_on_both_sides() {
+    let met = |off: f64| {
+        let judgements = judged(|scenario, row| {
+            let published = published(scenario, row).map_or(1000.0, |one| one.throughput.0);
+            let base = super::published(scenario, "system").unwrap().throughput.0;
+            if row.starts_with("hinted: ") { published + base * off / 100.0 } else { published }
+        });
+        let hinted = judgements.into_iter().filter(|one| one.row.starts_with("hinted: "));
+        hinted.map(|one| one.met).collect::<Vec<_>>()
+    };
+    assert_eq!((met(4.9), met(-4.9)), (vec![true; 6], vec![true; 6]));
+    assert_eq!((met(5.1), met(-5.1)), (vec![false; 6], vec![false; 6]));
 }
 
 #[test]
 fn equal_results_are_no_loss_and_a_loss_is_no_tie() {
     let equal = judged(|_, _| 1000.0);
-    assert!(equal.iter().all(|one| one.met != one.published.is_some()), "{equal:#?}");
+    let mut by_sign = equal.iter().filter(|one| !one.row.starts_with("hinted: "));
+    assert!(by_sign.all(|one| one.met != one.published.is_some()), "{equal:#?}");
     let helped = judged(|_, row| if row == "cache+helping" { 997.0 } else { 1000.0 });
     let helped: Vec<_> = helped.iter().filter(|one| one.published.is_none()).collect();
     assert!(helped.iter().all(|one| !one.met && (one.margin + 0.1).abs() < 1e-9), "{helped:#?}");

@@ -1,12 +1,22 @@
 //! Tests of `question`: the conclusions of `scopes`.
 
 use super::*;
+use crate::scopes::Policy;
 
 #[test]
 fn a_judgement_and_its_conclusion_agree() {
     let judgement = |gap: f64, published: Option<f64>| {
         let (scenario, shall) = ("LOW".into(), "do it".into());
-        Judgement { scenario, row: "cache", shall, gap, published, margin: 0.0, met: false }
+        Judgement {
+            scenario,
+            row: "cache",
+            policy: Policy::Ours,
+            shall,
+            gap,
+            published,
+            margin: 0.0,
+            met: false,
+        }
     };
     let holds = |gap, published| {
         let one = conclusion(&judgement(gap, published));

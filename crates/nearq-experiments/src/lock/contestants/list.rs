@@ -3,8 +3,14 @@
 //! Every lock is used through its own interface as its users would, in code that is compiled for it alone: no virtual call
 //! stands between a thread and its lock.
 
-use super::load::{Load, Plan, Sample, measure};
-use super::shapes::{Epoll, File, Renames, Torture, Unlinks};
+use super::super::load::{Load, Plan, Sample, measure};
+use super::super::shapes::{Epoll, File, Renames, Torture, Unlinks};
+use super::cna::Cna;
+use super::hq::Hq;
+use super::osq::{Dynamic, KernelMutex, Osq, Tail2, Tail4};
+use super::qspinlock::QSpinLock;
+use super::roster::{ByL3, ByPackage, Roster};
+use super::trigger::{ByDepth, ByHandOvers};
 use crate::Error;
 use crate::harness::Host;
 use core::cell::UnsafeCell;
@@ -13,32 +19,28 @@ use nearq_lock::raw::OsqLock;
 use nearq_lock::{Mode, Mutex, Settings};
 use nearq_platform::{Linux, Platform};
 use nearq_sim::Sim;
-
-// The locks that take part, all behind one trait, and what a run of one of them is.
-//
-// Every lock is used through its own interface as its users would, in code that is compiled for it alone: no virtual call
-// stands between a thread and its lock.
+use std::sync::Arc;
 
 /// A lock for one thread at a time.
 pub trait Exclusive: Send + Sync + 'static {
-    /// A lock that is not held.
-    fn free() -> Self;
+    /// A lock that is not held, for these writers.
+    fn free(roster: &Arc<Roster>) -> Self;
 
-    /// Does something while holding it. The lock is given back however the action ends. If the action panics, a lock that cannot handle a
-    /// panic is never given back.
-    fn with<R>(&self, section: impl FnOnce() -> R) -> R;
+    /// Does something while holding it, as that writer. The lock is given back however the action ends. If the action panics, a lock that
+    /// cannot handle a panic is never given back.
+    fn with<R>(&self, writer: usize, section: impl FnOnce() -> R) -> R;
 }
 
 /// Implements [`Exclusive`] for a lock that has a guard.
 macro_rules! exclusive {
     ($lock:ty, $new:expr, |$of:ident| $guard:expr $(, $platform:ident)?) => {
         impl$(<$platform: Platform>)? Exclusive for $lock {
-            fn free() -> Self {
+            fn free(_: &Arc<Roster>) -> Self {
                 $new(())
             }
 
             #[inline]
-            fn with<R>(&self, section: impl FnOnce() -> R) -> R {
+            fn with<R>(&self, _: usize, section: impl FnOnce() -> R) -> R {
                 let $of = self;
                 let _guard = $guard;
                 section()
@@ -57,12 +59,12 @@ exclusive!(parking_lot::Mutex<()>, Self::new, |lock| lock.lock());
 type Mcs = mcslock::raw::yields::Mutex<()>;
 
 impl Exclusive for Mcs {
-    fn free() -> Self {
+    fn free(_: &Arc<Roster>) -> Self {
         Self::new(())
     }
 
     #[inline]
-    fn with<R>(&self, section: impl FnOnce() -> R) -> R {
+    fn with<R>(&self, _: usize, section: impl FnOnce() -> R) -> R {
         self.lock_then(|()| section())
     }
 }
@@ -75,6 +77,22 @@ pub const NUMA: &str = "nearq always-NUMA";
 pub const AUTO: &str = "nearq auto";
 /// Our optimistic spin queue.
 pub const OSQ: &str = "OsqLock";
+/// The kernel's queued spinlock.
+pub const QSPINLOCK: &str = "qspinlock";
+/// The compact NUMA-aware lock.
+pub const CNA: &str = "CNA";
+/// The spinlock that changes to queues by socket, by its authors' rule.
+pub const HQ_SOCKETS: &str = "HQ sockets";
+/// The same with queues by last-level cache.
+pub const HQ_CACHES: &str = "HQ caches";
+/// The same, by the document's rule: the length of the queue.
+pub const HQ_DEPTH: &str = "HQ caches by depth";
+/// The kernel's mutex over its optimistic spin queue.
+pub const KERNEL_OSQ: &str = "kernel osq";
+/// The same with the document's tail of two bytes.
+pub const KERNEL_OSQ_2: &str = "kernel osq 2 bytes";
+/// The same with the document's change to queues by cluster.
+pub const KERNEL_OSQ_DYNAMIC: &str = "kernel osq dynamic";
 /// The standard library's mutex.
 pub const STD: &str = "std";
 /// The mutex of the crate `parking_lot`.
@@ -98,7 +116,7 @@ pub struct Contestant {
 
 impl Contestant {
     /// Runs it once, on the platform that the contestant is for.
-    pub(super) fn measure<P: Host>(&self, plan: &Plan) -> Result<Sample, Error> {
+    pub(in super::super) fn measure<P: Host>(&self, plan: &Plan) -> Result<Sample, Error> {
         if let Some(mode) = self.mode {
             let mut settings = Settings::of_process_in::<P>();
             settings.mode = mode;
@@ -109,7 +127,7 @@ impl Contestant {
 }
 
 /// A run of the plan's load with locks of one kind.
-pub(super) fn shaped<P: Host, L: Exclusive>(plan: &Plan) -> Result<Sample, Error> {
+pub(in super::super) fn shaped<P: Host, L: Exclusive>(plan: &Plan) -> Result<Sample, Error> {
     match plan.load {
         Load::Short | Load::Long => measure::<P, Torture<P, L>>(plan),
         Load::Epoll => measure::<P, Epoll<P, L>>(plan),
@@ -126,29 +144,47 @@ fn ours<P: Host>() -> Vec<Contestant> {
         adaptive(PLAIN, Mode::Plain),
         adaptive(NUMA, Mode::Numa),
         adaptive(AUTO, Mode::Auto),
-        Contestant { row: OSQ, mode: None, run: shaped::<P, OsqLock<(), P>> },
+        other::<P, OsqLock<(), P>>(OSQ),
     ]
+}
+
+/// The kernel's, and those of its mailing list.
+fn kernels<P: Host>() -> Vec<Contestant> {
+    vec![
+        other::<P, QSpinLock<P>>(QSPINLOCK),
+        other::<P, QSpinLock<P, Cna>>(CNA),
+        other::<P, Hq<P, ByPackage, ByHandOvers>>(HQ_SOCKETS),
+        other::<P, Hq<P, ByL3, ByHandOvers>>(HQ_CACHES),
+        other::<P, Hq<P, ByL3, ByDepth>>(HQ_DEPTH),
+        other::<P, KernelMutex<P, Osq<P, Tail4<P>>>>(KERNEL_OSQ),
+        other::<P, KernelMutex<P, Osq<P, Tail2<P>>>>(KERNEL_OSQ_2),
+        other::<P, KernelMutex<P, Dynamic<P>>>(KERNEL_OSQ_DYNAMIC),
+    ]
+}
+
+fn other<P: Host, L: Exclusive>(row: &'static str) -> Contestant {
+    Contestant { row, mode: None, run: shaped::<P, L> }
 }
 
 /// All contestants on the real machine.
 pub fn here() -> Vec<Contestant> {
-    fn other<L: Exclusive>(row: &'static str) -> Contestant {
-        Contestant { row, mode: None, run: shaped::<Linux, L> }
-    }
     let mut all = ours::<Linux>();
-    all.push(other::<std::sync::Mutex<()>>(STD));
-    all.push(other::<parking_lot::Mutex<()>>(PARKING_LOT));
-    all.push(other::<Pthread<false>>(PTHREAD));
+    all.push(other::<Linux, std::sync::Mutex<()>>(STD));
+    all.push(other::<Linux, parking_lot::Mutex<()>>(PARKING_LOT));
+    all.push(other::<Linux, Pthread<false>>(PTHREAD));
     if cfg!(target_env = "gnu") {
-        all.push(other::<Pthread<true>>(PTHREAD_ADAPTIVE));
+        all.push(other::<Linux, Pthread<true>>(PTHREAD_ADAPTIVE));
     }
-    all.push(other::<Mcs>(MCS));
+    all.push(other::<Linux, Mcs>(MCS));
+    all.extend(kernels::<Linux>());
     all
 }
 
 /// All contestants on a simulated machine.
 pub fn simulated() -> Vec<Contestant> {
-    ours::<Sim>()
+    let mut all = ours::<Sim>();
+    all.extend(kernels::<Sim>());
+    all
 }
 
 // The C library's mutex, of the kinds that do not check which thread holds them.
@@ -171,13 +207,13 @@ const ADAPTIVE_INITIALIZER: pthread_mutex_t = libc::PTHREAD_ADAPTIVE_MUTEX_INITI
 const ADAPTIVE_INITIALIZER: pthread_mutex_t = PTHREAD_MUTEX_INITIALIZER;
 
 impl<const ADAPTIVE: bool> Exclusive for Pthread<ADAPTIVE> {
-    fn free() -> Self {
+    fn free(_: &Arc<Roster>) -> Self {
         let initial = if ADAPTIVE { ADAPTIVE_INITIALIZER } else { PTHREAD_MUTEX_INITIALIZER };
         Self(UnsafeCell::new(initial))
     }
 
     #[inline]
-    fn with<R>(&self, section: impl FnOnce() -> R) -> R {
+    fn with<R>(&self, _: usize, section: impl FnOnce() -> R) -> R {
         // SAFETY: the mutex was initialised, is borrowed and so lives, and the cell allows the C library to change it.
         let taken = unsafe { libc::pthread_mutex_lock(self.0.get()) };
         assert_eq!(taken, 0, "this kind refuses nothing");
