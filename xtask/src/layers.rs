@@ -10,13 +10,14 @@ use crate::{errors, examples, folders, paths};
 type CrateRule = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which no crate uses a later one: so there are no circles.
-const PLAN: [CrateRule; 27] = [
+const PLAN: [CrateRule; 28] = [
     ("nearq-topology", &[], &["nearq-topology"]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
     ("nearq-platform", &["nearq-topology"], &[]),
     ("nearq-tree", &[], &[]),
     ("nearq-processes", &["nearq-home", "nearq-platform", "nearq-topology", "nearq-tree"], &[]),
+    ("nearq-fleet", &["nearq-processes"], &[]),
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
     ("nearq-checks", &[], &[]),
     ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock", "nearq-model"]),
@@ -64,6 +65,7 @@ const PLAN: [CrateRule; 27] = [
         &[
             "nearq-command",
             "nearq-control",
+            "nearq-fleet",
             "nearq-home",
             "nearq-platform",
             "nearq-processes",

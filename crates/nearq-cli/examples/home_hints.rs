@@ -1,5 +1,7 @@
-//! Threads whose home, node 1, is reported to the machine's scheduler, and one thread without a home. For a virtual machine with two nodes
-//! under the node affine scheduler, in which a script checks which homes that scheduler has recorded.
+//! Threads whose home, node 1, is reported to the machine's scheduler, the first thread, whose home is node 0, and one thread without a home.
+//! For a virtual machine with two nodes under the node affine scheduler, in which a script checks which homes that scheduler has recorded.
+//!
+//! It also queues items of a localised queue, whose workers should wake up near the CPU that queues.
 //!
 //! Prints a line `NAME THREAD` for each, and runs until it is killed. The thread that has entered a home leaves it once the file named by
 //! the argument exists.
@@ -20,7 +22,8 @@ const NAP: Duration = Duration::from_millis(2);
 fn main() -> Result<(), Box<dyn Error>> {
     let leave = std::env::args().nth(1).ok_or("give the file at which the thread leaves")?;
     let home = Home::on(1)?;
-    let queue = Workqueue::builder("moves").build()?;
+    let queue =
+        Workqueue::builder("moves").affinity_scope(AffinityScope::System).localize(true).build()?;
     let queues = [("worker", AffinityScope::Numa), ("anywhere", AffinityScope::System)];
     let mut kept = Vec::new();
     for (name, scope) in queues {
@@ -35,6 +38,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         drop(at_home);
         stay("left", || false);
     });
+    // The process's other threads have no part in this.
+    let _first = Home::on(0)?.enter()?;
+    println!("first {}", Linux::thread_id(Linux::current_thread()));
     // An idle runtime checks nothing, so it would not notice a scheduler that was loaded since.
     loop {
         queue.spawn(|| ()).join()?;

@@ -31,16 +31,18 @@ Nodes:
   MEMORY   the memory of those processes there; ELSEWHERE: on other nodes
 Processes:
   PID      the process
-  HOME     its home node
+  HOME     its home node; with threads of several homes, all of these nodes
   NOW      the node where it ran last
   MEMORY   how much memory it has; LOCAL: how much of that is on its home node; with
            --pages a column for each node
+  T0, T1   with --threads: how many of its threads are at home on that node
   WHY      how it got its home:
            exec, fork   it chose the least loaded node when it began
            used         it got the least loaded node after it had run for some time
            given        nearq started it there
            inherited    it has its parent's home
            bound        it may run on that node only: it or another process chose so
+           threads      it has no home, but threads that may run on one node only
            -            it has no home (with --all)
            ..., out     let out for now, because its home is crowded
            ..., own     it has since chosen other CPUs itself
@@ -72,9 +74,26 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "json")]
     pages: bool,
 
+    /// Show how many threads of each process are at home on each node; --json always does
+    #[arg(long, conflicts_with = "json")]
+    threads: bool,
+
     /// Repeat every two seconds
     #[arg(long)]
     watch: bool,
+}
+
+/// Which columns with a figure for each node there are.
+#[derive(Clone, Copy, Debug, Default)]
+struct ByNode {
+    pages: bool,
+    threads: bool,
+}
+
+impl Options {
+    fn columns(&self) -> ByNode {
+        ByNode { pages: self.pages, threads: self.threads }
+    }
 }
 
 /// Runs the command.
@@ -86,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let text = if options.json {
             output::json_text(&value(&nodes, &survey))?
         } else {
-            text(&nodes, &survey, options.pages, width_of(&io::stdout()))
+            text(&nodes, &survey, options.columns(), width_of(&io::stdout()))
         };
         let is_read = match (options.json, options.watch) {
             (true, _) => output::try_print(&text)?,
@@ -104,6 +123,7 @@ fn why(residence: Residence) -> String {
     let (how, state) = match residence {
         Residence::Home(how, state) => (how, state),
         Residence::Bound => return "bound".into(),
+        Residence::Threads => return "threads".into(),
         Residence::Free => return "-".into(),
     };
     let how = match how {
@@ -135,7 +155,7 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: Option<usize>) -> String {
+fn text(nodes: &Nodes, survey: &Survey, columns: ByNode, width: Option<usize>) -> String {
     let mut text = String::new();
     if nodes.is_single() {
         text += "This machine has one node, so everything is at home.\n";
@@ -151,7 +171,7 @@ fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: Option<usize>) -> St
     }
     if !survey.residents.is_empty() {
         text.push('\n');
-        text += &residents(nodes, survey, pages, width);
+        text += &residents(nodes, survey, columns, width);
     }
     if survey.hidden > 0 {
         text += &match survey.hidden {
@@ -185,18 +205,19 @@ fn by_node(nodes: &Nodes, survey: &Survey, width: Option<usize>) -> String {
     fitted(&sides, &rows, &[7, 6, 5, 4, 3, 1], width)
 }
 
-fn residents(nodes: &Nodes, survey: &Survey, pages: bool, width: Option<usize>) -> String {
+fn residents(nodes: &Nodes, survey: &Survey, columns: ByNode, width: Option<usize>) -> String {
     let mut head: Vec<String> =
         ["PID", "HOME", "NOW", "MEMORY", "LOCAL"].map(String::from).to_vec();
     let mut sides = vec![Side::Right; head.len()];
-    if pages {
-        head.extend(nodes.iter().map(|node| format!("N{}", node.id)));
-        sides.extend(nodes.iter().map(|_| Side::Right));
+    for (letter, is_shown) in [("N", columns.pages), ("T", columns.threads)] {
+        let nodes = nodes.iter().filter(|_| is_shown);
+        head.extend(nodes.clone().map(|node| format!("{letter}{}", node.id)));
+        sides.extend(nodes.map(|_| Side::Right));
     }
     head.extend(["WHY", "COMMAND"].map(String::from));
     sides.extend([Side::Left; 2]);
     let mut rows = vec![head];
-    rows.extend(survey.residents.iter().map(|resident| row(nodes, resident, pages)));
+    rows.extend(survey.residents.iter().map(|resident| row(nodes, resident, columns)));
     // The process, its home and its command stay. First the nodes' columns are left out, the last ones first; then why it has its home,
     // where it ran, and its memory.
     let why = sides.len() - 2;
@@ -204,14 +225,16 @@ fn residents(nodes: &Nodes, survey: &Survey, pages: bool, width: Option<usize>) 
     fitted(&sides, &rows, &spare, width)
 }
 
-fn row(nodes: &Nodes, resident: &Resident, pages: bool) -> Vec<String> {
+fn row(nodes: &Nodes, resident: &Resident, columns: ByNode) -> Vec<String> {
     let node = |index: Option<usize>| or_dash(index.map(|index| nodes.get(index).id));
+    let homes: Vec<String> =
+        resident.homes().map(|index| nodes.get(index).id.to_string()).collect();
     let all = resident.bytes.as_ref();
     let sum = all.map(|all| all.iter().sum::<u64>());
-    let local = resident.home.and_then(|home| all?.get(home).copied());
+    let local = resident.bytes_home();
     let mut row = vec![
         resident.pid.to_string(),
-        node(resident.home),
+        or_dash((!homes.is_empty()).then(|| homes.join(","))),
         node(resident.now),
         or_dash(sum.map(bytes)),
         or_dash(
@@ -220,12 +243,21 @@ fn row(nodes: &Nodes, resident: &Resident, pages: bool) -> Vec<String> {
                 .map(|(sum, local)| format!("{}%", local * 100 / sum)),
         ),
     ];
-    if pages {
+    if columns.pages {
         let of = |index: usize| or_dash(all.map(|all| bytes(all[index])));
         row.extend((0..nodes.len()).map(of));
     }
+    if columns.threads {
+        row.extend(resident.threads.iter().map(usize::to_string));
+    }
     row.extend([why(resident.residence), plain(&resident.command)]);
     row
+}
+
+/// How many threads are at home on each node, by the node's number; nodes without any are left out.
+fn threads(nodes: &Nodes, resident: &Resident) -> Value {
+    let homes = nodes.iter().zip(&resident.threads).filter(|(_, threads)| **threads > 0);
+    homes.map(|(node, threads)| (node.id.to_string(), json!(threads))).collect()
 }
 
 fn value(nodes: &Nodes, survey: &Survey) -> Value {
@@ -254,6 +286,7 @@ fn value(nodes: &Nodes, survey: &Survey) -> Value {
                 "pid": resident.pid,
                 "command": resident.command,
                 "home": id(resident.home),
+                "threads": threads(nodes, resident),
                 "now": id(resident.now),
                 "why": why(resident.residence),
                 "keeper": resident.supervisor,
@@ -278,10 +311,11 @@ mod tests {
     fn survey() -> (Nodes, Survey) {
         let places = [(0, "0-3".parse().unwrap()), (1, "4-7".parse().unwrap())];
         let nodes = Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]);
-        let resident = |pid, home, now, residence| Resident {
+        let resident = |pid, home, threads: [usize; 2], now, residence| Resident {
             pid,
             command: format!("cc1 -O2\n{pid}.c"),
             home,
+            threads: threads.to_vec(),
             now: Some(now),
             residence,
             supervisor: Some(7),
@@ -300,8 +334,9 @@ mod tests {
                 NodeSurvey::default(),
             ],
             residents: vec![
-                resident(11, Some(0), 1, Residence::Home(How::Exec, State::Out)),
-                resident(12, None, 0, Residence::Free),
+                resident(11, Some(0), [2, 0], 1, Residence::Home(How::Exec, State::Out)),
+                resident(12, None, [0, 0], 0, Residence::Free),
+                resident(13, None, [1, 4], 0, Residence::Threads),
             ],
             supervisors: vec![7],
             hidden: 3,
@@ -313,17 +348,18 @@ mod tests {
     fn processes_are_listed_with_their_homes() {
         let (nodes, survey) = survey();
         assert_eq!(
-            text(&nodes, &survey, true, None),
+            text(&nodes, &survey, ByNode { pages: true, threads: true }, None),
             "NODE  CPUS  BUSY  WAITING  HOMES  AWAY  MEMORY  ELSEWHERE\n\
              \x20  0  0-3    3.5      1.0      1     1    3.0M       9.0M\n\
              \x20  1  4-7    4.0      0.0      0     0    0.0M       0.0M\n\
              \n\
-             PID  HOME  NOW  MEMORY  LOCAL    N0    N1  WHY        COMMAND\n\
-             \x2011     0    1     12M    25%  3.0M  9.0M  exec, out  cc1 -O2\u{fffd}11.c\n\
-             \x2012     -    0     12M      -  3.0M  9.0M  -          cc1 -O2\u{fffd}12.c\n\
+             PID  HOME  NOW  MEMORY  LOCAL    N0    N1  T0  T1  WHY        COMMAND\n\
+             \x2011     0    1     12M    25%  3.0M  9.0M   2   0  exec, out  cc1 -O2\u{fffd}11.c\n\
+             \x2012     -    0     12M      -  3.0M  9.0M   0   0  -          cc1 -O2\u{fffd}12.c\n\
+             \x2013   0,1    0     12M   100%  3.0M  9.0M   1   4  threads    cc1 -O2\u{fffd}13.c\n\
              \n3 processes of other users are not shown\n"
         );
-        let narrow = text(&nodes, &survey, true, Some(40));
+        let narrow = text(&nodes, &survey, ByNode { pages: true, threads: true }, Some(40));
         assert!(
             narrow.starts_with("NODE  CPUS  BUSY  WAITING  HOMES  AWAY\n")
                 && narrow.contains("\nPID  HOME  MEMORY  LOCAL  COMMAND\n"),
@@ -338,6 +374,9 @@ mod tests {
         assert_eq!(value["processes"][0]["home"], 0);
         assert_eq!(value["processes"][1]["home"], Value::Null);
         assert_eq!(value["processes"][0]["why"], "exec, out");
+        assert_eq!(value["processes"][1]["threads"], json!({}));
+        assert_eq!(value["processes"][2]["threads"], json!({"0": 1, "1": 4}));
+        assert_eq!(value["processes"][2]["home"], Value::Null);
         assert_eq!(value["nodes"][0]["runnable"], 4.5);
     }
 
@@ -350,7 +389,7 @@ mod tests {
             supervisors: vec![],
             hidden: 0,
         };
-        let text = text(&nodes, &survey, false, None);
+        let text = text(&nodes, &survey, ByNode::default(), None);
         assert!(text.starts_with("This machine has one node"), "{text}");
         // A `nearq run` may be running nevertheless, but on one node it keeps no homes.
         assert!(text.contains("no process keeps homes now; on one node"), "{text}");

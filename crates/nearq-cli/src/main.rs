@@ -7,6 +7,7 @@ mod attach;
 mod complete;
 mod dump;
 mod experiments;
+mod fleet;
 mod get;
 mod homes;
 mod knobs;
@@ -43,6 +44,8 @@ Examples:
   nearq bench dispatch         what queueing an item costs, beside other pools
   nearq run gzip -9 ::: *.log  run a command for each of many inputs; each job has a home node
   nearq run --tree -- make -j  the same for all programs of a build: each chooses a home node
+  nearq run --from nats://q:4222 --stream JOBS --consumer encode encode {}
+                               the same for the jobs of a queue, on each of many machines
   nearq homes                  which processes have their home on which node
   nearq ps                     the processes that can be inspected
   nearq dump PID               scopes, pools, queues and what runs there
@@ -58,7 +61,11 @@ enum Command {
     /// Show a machine: its CPUs, caches and nodes, the pods of every scope, and what this process may use
     Topo(topo::Options),
     /// Run a command for each of many inputs, several at a time, each on the least loaded NUMA node
-    Run(run::Options),
+    Run(Box<run::Options>),
+    /// Put jobs into a queue of NATS JetStream, from which `nearq run --from` takes them on any machine
+    Submit(fleet::SubmitOptions),
+    /// Show how many jobs of such a queue wait, run and are dead, and which workers run them
+    Jobs(fleet::BoardOptions),
     /// Show the load and memory of each NUMA node, and the home node and memory of each process
     Homes(homes::Options),
     /// List the processes that can be inspected
@@ -100,6 +107,8 @@ fn main() -> ExitCode {
             Command::Run(options) => {
                 return run::run(&options).unwrap_or_else(report);
             }
+            Command::Submit(options) => fleet::submit(&options),
+            Command::Jobs(options) => fleet::board(&options),
             Command::Homes(options) => homes::run(&options),
             Command::Ps(options) => ps::run(&options),
             Command::Dump(options) => dump::run(&options),
@@ -176,7 +185,7 @@ mod tests {
     fn all_commands_are_listed() {
         assert_eq!(
             arguments::commands_of(&Cli::command()),
-            "`topo`, `run`, `homes`, `ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench`, `sim`, `completions`, `man`"
+            "`topo`, `run`, `submit`, `jobs`, `homes`, `ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`, `metrics`, `knobs`, `bench`, `sim`, `completions`, `man`"
         );
     }
 }

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `arguments` | parsing of the command line: inputs, widths, weights |
 //! | `foreign` | options of xargs and parallel that are not supported, and what to do instead |
+//! | `queue` | `--from`: jobs from a queue on a server |
 //! | `source` | where jobs come from, which of them run, and where their outputs go |
 //! | `audience` | output while jobs run: bar, notices |
 //! | `joblog` | the job log, and what it says about an earlier run |
 //! | `account` | output afterwards: table, JSON |
+//! | `near` | `--near`: the nodes of devices, and a GPU for each process |
 //! | `tree` | `--tree`: one command, and each program that it executes chooses its home |
 //!
 //! `nearq_processes::jobs` runs the jobs.
@@ -17,6 +19,8 @@ mod arguments;
 mod audience;
 mod foreign;
 mod joblog;
+mod near;
+mod queue;
 mod source;
 mod tree;
 
@@ -34,13 +38,17 @@ use nearq_command::Patient;
 use nearq_command::screen::plain;
 use nearq_home::{Nodes, Weights};
 use nearq_platform::{Linux, Machine, Placement as _};
-use nearq_processes::jobs::{self, Halt, Homes, Inputs, Order, Plan, Template, Timeout};
+use nearq_processes::jobs::{self, Halt, Homes, Inputs, Order, Plan, Source, Template, Timeout};
 use nearq_processes::tree::Choose as TreeChoose;
+use nearq_topology::CpuSet;
 
 use crate::output::{self, Failure};
+pub(crate) use arguments::delay;
 use arguments::{Home, Retries, Weight, Width};
 use audience::RunDisplay;
 pub(crate) use foreign::refused;
+use near::{Near, Wanted};
+use queue::QueueOptions;
 use source::Jobs;
 
 /// The exit status if the run itself failed, as in `timeout` and `env`. Lower ones are the number of failed jobs; higher ones mean that the
@@ -64,8 +72,9 @@ quotes are refused.
 
 Each job has a home: the node with the least load when it starts. It runs on that
 node's CPUs and gets that node's memory. If its home is crowded while CPUs are idle
-elsewhere, it is let out, and brought back later. On a machine with one node, jobs
-are not placed. When a job has ended, the kernel no longer says which nodes it used.
+elsewhere, it is let out, and brought back later. Isolated CPUs belong to no home, and
+are not counted by --jobs. On a machine with one node, jobs are not placed. When a job
+has ended, the kernel no longer says which nodes it used.
 So what --summary, --joblog and --json report about nodes was sampled while it ran:
 10 times a second, its memory twice a second. `-` means that no sample was taken.
 
@@ -96,6 +105,15 @@ Examples:
   nearq run --joblog log --halt soon make -C {} ::: */
   nearq run --dry-run --input hosts.txt ping -c 1
   nearq run --tree -- make -j20
+  nearq run --from nats://q:4222 --stream JOBS --consumer encode -- encode {}
+
+With --from, jobs come from a queue on a server, and this command is one of its workers. A
+message is an input, or an object with its own command (`nearq submit --help`). A job runs
+at least once, and may run twice: a worker that cannot reach the server for the time
+--ack-wait may still run a job that another one has got. Jobs have NEARQ_JOB, which is the
+stream and the job's sequence there, and NEARQ_JOB_TRIES in their environment. The first
+SIGTERM or SIGINT lets running jobs finish and takes no more; the second one ends them and
+gives them back at once. The exit status is the number of jobs that were given up.
 
 With --tree there are no jobs: COMMAND runs once, and a small library in its
 programs chooses their homes; nearq ends with its exit status or signal. docs/tree.md says more.
@@ -154,6 +172,11 @@ pub(crate) struct Options {
     /// The home of all jobs: a node's number; auto for the node that is least loaded when the job starts; none to let the kernel place jobs
     #[arg(long, value_name = "auto|NODE", default_value = "auto")]
     home: Home,
+
+    /// Run near a device, on the node that it belongs to: gpu:0, pci:0000:41:00.0, netdev:eth0, block:nvme0n1, file:/data/x or ip:10.0.0.1; or
+    /// gpu for one process for each GPU. May be repeated; without inputs, COMMAND runs once
+    #[arg(long, value_name = "DEVICE", conflicts_with = "home")]
+    near: Vec<Wanted>,
 
     /// Where inputs come from: a file, or - for standard input
     #[arg(short = 'a', long, visible_alias = "arg-file", value_name = "FILE|-")]
@@ -282,6 +305,9 @@ pub(crate) struct Options {
     /// The command with its arguments, and after ::: the inputs
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = false)]
     command: Vec<OsString>,
+
+    #[command(flatten)]
+    queue: QueueOptions,
 }
 
 /// Runs the command.
@@ -291,23 +317,37 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let Some(weights) = weights else {
         return output::print(&arguments::weights_help()).map(|()| ExitCode::SUCCESS);
     };
-    let homes = options.homes(&machine, weights)?;
+    let near = Near::of(&options.near, &machine)?;
+    let homes = options.homes(&machine, weights, near.as_ref())?;
     if !options.dry_run {
         // The outputs of jobs and programs go to standard output. If it is closed, that would show only afterwards, or never: they would
         // write to /dev/null.
         output::open().map_err(|failure| Failure::with_status(OWN_FAILURE, failure))?;
     }
-    if options.tree {
-        return tree::run(&options.tree(&machine, homes)?);
+    if let Some(near) = &near {
+        near.print(options.verbose || options.dry_run, &homes.nodes);
+        if options.becomes_command(near, &homes)? {
+            return near.become_command(options, &homes);
+        }
     }
-    let width = options.width(machine.limits.parallelism())?;
-    let jobs = options.jobs()?;
+    if options.tree {
+        return tree::run(&options.tree(&machine, homes, near.as_ref())?);
+    }
+    let cpus = machine.limits.parallelism().min(machine.limits.housekeeping().len()).max(1);
+    let width = options.width(cpus, near.as_ref())?;
+    let queue = options.queue(width)?;
+    let jobs = options.jobs(near.as_ref())?;
     let tag = options.tag(jobs.count)?;
     let results = options.results(&jobs)?;
     let Jobs { template, inputs, earlier, .. } = jobs;
     if options.dry_run {
         return preview(&template, inputs, width, &homes);
     }
+    let (source, dead): (Box<dyn Source>, _) = match queue {
+        Some(queue) => (queue.source, Some(queue.dead)),
+        None => (Box::new(inputs), None),
+    };
+    let has_command = options.retry_failed || !options.command.is_empty();
     let nodes = homes.nodes.clone();
     let to_error = options.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     let mut display = RunDisplay::new(options, &nodes, earlier)?;
@@ -315,8 +355,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         display.print_line(&about(&homes, options.home));
     }
     let plan = Plan {
-        template,
-        inputs,
+        template: has_command.then_some(template),
+        source,
         width,
         halt: options.halt,
         order: options.order(),
@@ -332,7 +372,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     };
     let outcome = jobs::run(plan, &mut display).map_err(|error| match error {
         jobs::Error::Program(error) => Failure::with_status(error.exit_status(), error),
-        error @ jobs::Error::System(_) => Failure::with_status(OWN_FAILURE, error),
+        error @ (jobs::Error::Source(_) | jobs::Error::System(_)) => {
+            Failure::with_status(OWN_FAILURE, error)
+        }
     })?;
     let finished = display.finish(options, &outcome);
     if let Some(signal) = outcome.signal {
@@ -341,16 +383,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         }
         jobs::die_by(signal);
     }
-    finished.map(|()| ExitCode::from(jobs::exit_status(outcome.failed)))
+    // A job of a queue that has failed runs again, here or elsewhere, unless it was given up.
+    let failed = dead.map_or(outcome.failed, |dead| dead());
+    finished.map(|()| ExitCode::from(jobs::exit_status(failed)))
 }
 
 /// Why there are no homes, with this `--home` on these nodes; `None` if there are some.
 fn why_none(home: Home, nodes: &Nodes) -> Option<&'static str> {
     match home {
         Home::None => Some("none were requested (--home none)"),
-        _ if nodes.is_single() => {
-            Some("none are needed, because all usable CPUs belong to one node")
-        }
+        _ if nodes.is_all() => Some("none are needed, because all usable CPUs belong to one node"),
         _ => None,
     }
 }
@@ -376,7 +418,7 @@ fn preview(
     width: usize,
     homes: &Homes,
 ) -> Result<ExitCode, Failure> {
-    let single = homes.nodes.is_single();
+    let single = homes.nodes.is_all();
     let stdout = io::stdout();
     let to_terminal = stdout.is_terminal();
     let refused = |error: io::Error| {
@@ -418,14 +460,21 @@ impl Options {
             (true, _) => Order::Input,
             (_, true) => Order::None,
             _ if self.tty => Order::None,
+            // Programs near devices often run for long.
+            _ if self.repeats()
+                && !(self.tag || self.tagstring.is_some() || self.results.is_some()) =>
+            {
+                Order::None
+            }
             _ => Order::End,
         }
     }
 
     /// How many jobs run at a time if `cpus` CPUs may be used.
-    fn width(&self, cpus: usize) -> Result<usize, Failure> {
+    fn width(&self, cpus: usize, near: Option<&Near>) -> Result<usize, Failure> {
         if !self.tty {
-            return Ok(self.jobs.unwrap_or(Width::Percent(100)).of(cpus));
+            let usual = near.and_then(Near::width).map_or(Width::Percent(100), Width::Number);
+            return Ok(self.jobs.unwrap_or(usual).of(cpus));
         }
         if self.jobs.is_some_and(|jobs| jobs != Width::Number(1)) {
             return Err(Failure::input(
@@ -452,16 +501,33 @@ impl Options {
         Ok(Some(weights))
     }
 
-    fn homes(&self, machine: &Machine, weights: Weights) -> Result<Homes, Failure> {
+    /// The homes. Isolated CPUs belong to none, unless a node is named, by `--home` or `--near`, that has no others.
+    fn homes(
+        &self,
+        machine: &Machine,
+        weights: Weights,
+        near: Option<&Near>,
+    ) -> Result<Homes, Failure> {
+        let among = |cpus| self.homes_among(&cpus, machine, weights.clone(), near);
+        let limits = &machine.limits;
+        among(limits.housekeeping()).or_else(|_| among(limits.effective()))
+    }
+
+    fn homes_among(
+        &self,
+        allowed: &CpuSet,
+        machine: &Machine,
+        weights: Weights,
+        near: Option<&Near>,
+    ) -> Result<Homes, Failure> {
         if self.strict && self.home == Home::None {
             return Err(Failure::input(
                 "--strict: with --home none there is no home to bind jobs to; leave out one of the two",
             ));
         }
-        let allowed = machine.limits.effective();
         let nodes = match self.scope {
-            Scope::Numa => Nodes::of(&machine.topology, &allowed),
-            Scope::Cache => Nodes::by_cache(&machine.topology, &allowed),
+            Scope::Numa => Nodes::of(&machine.topology, allowed),
+            Scope::Cache => Nodes::by_cache(&machine.topology, allowed),
         };
         let fixed = match self.home {
             Home::Auto | Home::None => None,
@@ -471,10 +537,16 @@ impl Options {
             }
         };
         let nodes = if self.home == Home::None { nodes.joined() } else { nodes };
-        Ok(Homes { nodes, fixed, strict: self.strict, weights })
+        let homes = Homes { nodes, fixed, strict: self.strict, weights, slots: Vec::new() };
+        near.map_or(Ok(homes.clone()), |near| near.homes(homes))
     }
 
-    fn tree(&self, machine: &Machine, homes: Homes) -> Result<tree::Tree, Failure> {
+    fn tree(
+        &self,
+        machine: &Machine,
+        homes: Homes,
+        near: Option<&Near>,
+    ) -> Result<tree::Tree, Failure> {
         if self.command.is_empty() {
             return Err(Failure::input(
                 "no command: give one, as in `nearq run --tree -- make -j20`",
@@ -488,9 +560,10 @@ impl Options {
         Ok(tree::Tree {
             command: self.command.clone(),
             without: why_none(self.home, &homes.nodes),
+            widest: near.map_or_else(|| machine.limits.effective(), |_| homes.nodes.cpus()),
+            variables: near.map_or_else(Vec::new, |near| near.variables().to_vec()),
             nodes: homes.nodes,
             fixed: homes.fixed,
-            widest: machine.limits.effective(),
             weights: homes.weights,
             choose: match self.choose {
                 Choose::Exec => TreeChoose::Exec,
@@ -530,7 +603,8 @@ mod tests {
         for nodes in [one, several.joined(), several] {
             let why = why_none(Home::None, &nodes).unwrap();
             assert!(why.contains("--home none") && !why.contains("one node"), "{why}");
-            let homes = Homes { nodes, fixed: None, strict: false, weights: Weights::default() };
+            let weights = Weights::default();
+            let homes = Homes { nodes, fixed: None, strict: false, weights, slots: Vec::new() };
             assert!(about(&homes, Home::None).contains(why));
         }
     }

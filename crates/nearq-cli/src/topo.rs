@@ -18,6 +18,9 @@ A scope groups CPUs into pods. A work queue with that scope keeps its items with
   numa         the CPUs of a NUMA node
   system       all CPUs
 
+Devices are GPUs, network interfaces and disks, by the names that `nearq run --near`
+takes, each at the node that it is near.
+
 Examples:
   nearq topo
   nearq topo --json | jq .pods.cache
@@ -31,11 +34,11 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The machine: `here`, a simulated one by name, a machine file (.json), an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
+    /// The machine: `here`, a simulated one by name, a machine file (.json, .machine), an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
     #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
     on: String,
 
-    /// Print JSON: arrays of cpus, cores, llcs, nodes and distances, the pods by scope, and the limits
+    /// Print JSON: arrays of cpus, cores, llcs, nodes, distances and devices, the pods by scope, and the limits
     #[arg(long)]
     json: bool,
 
@@ -58,7 +61,7 @@ pub(crate) struct Options {
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let machine = Machine::named(&options.on).map_err(failed)?;
+    let machine = Machine::named(&options.on).map_err(failed)?.with_devices();
     let view = View {
         topology: machine.topology(),
         limits: machine.limits(),

@@ -31,6 +31,7 @@ fn main() {
     let places = halves.map(|half| (memory, half));
     let library = library::file().expect("this machine can have the library");
     let tree = Tree {
+        variables: Vec::new(),
         nodes: Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]),
         widest: allowed,
         weights: Weights::default(),

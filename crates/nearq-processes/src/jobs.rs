@@ -5,14 +5,15 @@
 //! [`Audience`].
 //!
 //! ```text
-//! Inputs ─► Template ─► Placement ─► Spawner (in nearq-platform) ─► Running ─► Report ─► Audience
-//!  lists, a pipe   words     a home       placed before its          │
-//!                                         first instruction          └─► Printer: output, each job's together
+//! Source ─► Template ─► Placement ─► Spawner (in nearq-platform) ─► Running ─► Report ─► Audience
+//! (Inputs: lists,  words     a home       placed before its          ├─► Printer: output, each job's together
+//!  a pipe)                               first instruction          └─► Source: done, failed, still alive
 //! ```
 //!
 //! | file | holds |
 //! |---|---|
 //! | `engine`, `engine/start`, `engine/ends` | the loop: starts, waits in one `poll`, handles ends |
+//! | `source` | what the engine knows of the place where jobs come from |
 //! | `input`, `argument_space` | inputs, and how many fit in a command |
 //! | `template`, `text`, `shell`, `quote`, `find` | what is run: placeholders, lines for a shell, quoting, `PATH` |
 //! | `placement`, `preview` | homes; what would run where |
@@ -40,12 +41,13 @@ mod results;
 mod running;
 mod shell;
 mod signals;
+mod source;
 mod template;
 mod text;
 mod timeout;
 mod tree;
 
-pub use argument_space::ArgumentSpace;
+pub use argument_space::{ArgumentSpace, longest};
 pub use engine::{Audience, Error, Plan, run};
 pub use find::{NoProgram, find};
 pub use halt::{End, Halt, exit_status};
@@ -53,11 +55,12 @@ pub use input::{Each, Group, Inputs, Separator};
 pub use joblog::{Again, BadLog, Earlier, lock};
 pub use orphan_reaper::VARIABLE;
 pub use output::{Around, Order};
-pub use placement::Homes;
+pub use placement::{Homes, Slot};
 pub use preview::preview;
 pub use quote::{quote, quoted};
 pub use report::{Counts, Outcome, Report, most};
 pub use results::Results;
+pub use source::{Job, Needs, Source};
 pub use template::{BadCommand, Template, foreign_placeholder};
 pub use text::Text;
 pub use timeout::Timeout;

@@ -68,6 +68,11 @@ impl Stat {
         matches!(self.state, 'Z' | 'X')
     }
 
+    /// Whether a signal has stopped it, or a debugger.
+    pub fn is_stopped(self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+
     /// CPU time so far.
     pub fn cpu_time(self) -> Duration {
         TICK * u32::try_from(self.ticks).unwrap_or(u32::MAX)

@@ -5,6 +5,10 @@
 //! program that gives homes to its own processes, as the Python package does. A table's homes may be caches, or nodes of a pretended
 //! machine; here each home counts as the node to which its CPUs belong. Processes that come and go meanwhile may be missing.
 //!
+//! A thread is at home where its process is, unless it has been given a mask of its own that lies in one node: then that node is its home. So
+//! a process has several homes if it pins its threads by node. A mask is the thread's own if it differs from that of the process's first
+//! thread: all threads of a process that is let out have the same mask.
+//!
 //! The processes whose names are those of supervisors are searched first, because only so many files of a user are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +31,8 @@ const MOST_FILES: usize = 4096;
 /// Open files of all processes of a user that are checked, and tables among them.
 const MOST_FILES_OF_USER: usize = 1 << 16;
 const MOST_TABLES_OF_USER: usize = 256;
+/// Threads of a process whose homes are counted.
+const MOST_THREADS: usize = 4096;
 
 /// How a process is bound to the node that is its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +41,8 @@ pub enum Residence {
     Home(How, State),
     /// The process may run only on CPUs of this node, whatever restricted it.
     Bound,
+    /// The process has no home, but some of its threads do: each of these may run only on CPUs of one node.
+    Threads,
     /// The process has no home.
     Free,
 }
@@ -46,8 +54,10 @@ pub struct Resident {
     pub pid: u32,
     /// Its command line, or its name if there is none.
     pub command: String,
-    /// The index of its home's node.
+    /// The index of its home's node; `None` if only threads of it have homes.
     pub home: Option<usize>,
+    /// How many of its threads are at home on each node, by index.
+    pub threads: Vec<usize>,
     /// The index of the node where it last ran.
     pub now: Option<usize>,
     /// How it is bound to that node.
@@ -63,9 +73,9 @@ pub struct Resident {
 pub struct NodeSurvey {
     /// The load of its CPUs.
     pub load: NodeLoad,
-    /// Processes that are at home here.
+    /// Processes that are at home here, or have threads that are.
     pub residents: usize,
-    /// How many of these processes last ran elsewhere.
+    /// How many of these processes last ran on a node where none of their threads is at home.
     pub away: usize,
     /// The memory of these processes that is on this node.
     pub bytes_home: u64,
@@ -150,17 +160,42 @@ pub fn take(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
 
 impl Survey {
     fn count(&mut self, resident: &Resident) {
-        let Some(home) = resident.home else { return };
-        let on_node = &mut self.nodes[home];
-        on_node.residents += 1;
-        on_node.away += usize::from(resident.now.is_some_and(|now| now != home));
+        let is_away = resident.now.is_some_and(|now| !resident.is_home(now));
+        for node in resident.homes() {
+            self.nodes[node].residents += 1;
+            self.nodes[node].away += usize::from(is_away);
+        }
+        let Some(most) = resident.main_home() else { return };
         for (node, bytes) in resident.bytes.iter().flatten().enumerate() {
-            if node == home {
-                on_node.bytes_home += bytes;
+            if resident.is_home(node) {
+                self.nodes[node].bytes_home += bytes;
             } else {
-                on_node.bytes_away += bytes;
+                self.nodes[most].bytes_away += bytes;
             }
         }
+    }
+}
+
+impl Resident {
+    /// The indices of the nodes where the process or some of its threads are at home.
+    pub fn homes(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.threads.len()).filter(|node| self.is_home(*node))
+    }
+
+    /// The bytes of its memory that are on one of its homes; `None` if it has no home or its memory is not known.
+    pub fn bytes_home(&self) -> Option<u64> {
+        self.main_home()?;
+        let bytes = self.bytes.as_ref()?;
+        Some(self.homes().map(|node| bytes[node]).sum())
+    }
+
+    fn is_home(&self, node: usize) -> bool {
+        self.home == Some(node) || self.threads[node] > 0
+    }
+
+    /// The process's own home, or else the one that most of its threads have.
+    fn main_home(&self) -> Option<usize> {
+        self.home.or_else(|| self.homes().max_by_key(|node| self.threads[*node]))
     }
 }
 
@@ -252,9 +287,14 @@ fn resident(
         }
         None => match bound_to(pid, nodes) {
             Some(home) => (Some(home), Residence::Bound, None),
-            None if which.all => (None, Residence::Free, None),
-            None => return None,
+            None => (None, Residence::Free, None),
         },
+    };
+    let threads = homes_of_threads(pid, home, nodes);
+    let residence = match residence {
+        Residence::Free if threads.iter().any(|count| *count > 0) => Residence::Threads,
+        Residence::Free if !which.all => return None,
+        residence => residence,
     };
     let bytes = proc::resident(pid).map(|resident| {
         let mut bytes = vec![0; nodes.len()];
@@ -266,15 +306,33 @@ fn resident(
         bytes
     });
     let now = nodes.of_cpu(stat.cpu);
-    Some(Resident { pid, command: command(pid), home, now, residence, supervisor, bytes })
+    Some(Resident { pid, command: command(pid), home, threads, now, residence, supervisor, bytes })
+}
+
+/// How many threads of a process are at home on each node, by index, if the process's own home is `home`.
+fn homes_of_threads(pid: u32, home: Option<usize>, nodes: &Nodes) -> Vec<usize> {
+    let mut counts = vec![0; nodes.len()];
+    let of_process = Linux::affinity_of(pid).ok();
+    for thread in proc::threads(pid).into_iter().take(MOST_THREADS) {
+        let own = Linux::affinity_of(thread).ok().filter(|own| Some(own) != of_process.as_ref());
+        let own = own.and_then(|own| node_of(&own, nodes));
+        if let Some(node) = own.or(home) {
+            counts[node] += 1;
+        }
+    }
+    counts
 }
 
 /// The node to which all CPUs on which a process may run belong; `None` if the machine has only one node.
 fn bound_to(pid: u32, nodes: &Nodes) -> Option<usize> {
+    node_of(&Linux::affinity_of(pid).ok()?, nodes)
+}
+
+/// The node to which all CPUs of a mask belong; `None` if the machine has only one node.
+fn node_of(mask: &CpuSet, nodes: &Nodes) -> Option<usize> {
     if nodes.is_single() {
         return None;
     }
-    let mask = Linux::affinity_of(pid).ok()?;
     let node = nodes.of_cpu(mask.first()?)?;
     mask.is_subset(&nodes.get(node).cpus).then_some(node)
 }
@@ -293,8 +351,11 @@ fn command(pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skipped::skipped;
     use crate::tree::Table;
+    use nearq_platform::{Placement as _, Threads as _};
     use std::process::{Child, Command};
+    use std::sync::Barrier;
     use std::time::Instant;
 
     /// A child that ends with the test, however that ends.
@@ -347,6 +408,72 @@ mod tests {
         assert_eq!((resident.home, resident.supervisor), (Some(0), Some(std::process::id())));
         assert_eq!(resident.residence, Residence::Home(How::Given, State::Home));
         assert_eq!(resident.command, "sleep 1000");
+    }
+
+    #[test]
+    fn threads_with_masks_of_their_own_have_homes_of_their_own() {
+        let me = std::process::id();
+        let cpus: Vec<usize> = Linux::affinity_of(me).unwrap().iter().collect();
+        let [first, second, ..] = cpus[..] else {
+            return skipped("threads with homes", "there is one CPU", "allow two CPUs");
+        };
+        let rest = cpus[1..].iter().copied().collect();
+        let places = [(0, CpuSet::single(first)), (1, rest)];
+        let nodes = Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]);
+        // The masks of other tests' threads do not matter: they are the process's.
+        let before = resident(me, &BTreeMap::new(), &nodes, Which { all: true }).unwrap();
+        let barrier = Barrier::new(4);
+        thread::scope(|scope| {
+            for cpu in [first, second, second] {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    Linux::set_affinity(Linux::current_thread(), &CpuSet::single(cpu)).unwrap();
+                    barrier.wait();
+                    barrier.wait();
+                });
+            }
+            barrier.wait();
+            let found = resident(me, &BTreeMap::new(), &nodes, Which::default());
+            // A process whose home is known: its other threads are at home with it.
+            let (how, state) = (How::Exec, State::Home);
+            let entry = Entry { supervisor: 1, home: Some(0), how, state };
+            let at_home = resident(me, &BTreeMap::from([(me, entry)]), &nodes, Which::default());
+            barrier.wait();
+            let found = found.expect("it has threads with homes");
+            assert_eq!((found.residence, found.home), (Residence::Threads, None));
+            assert_eq!(found.threads, [before.threads[0] + 1, before.threads[1] + 2]);
+            assert_eq!(found.homes().collect::<Vec<_>>(), [0, 1]);
+            assert_eq!(found.bytes_home(), found.bytes.as_ref().map(|bytes| bytes.iter().sum()));
+            let at_home = at_home.expect("it has a home");
+            assert_eq!((at_home.home, at_home.threads[1]), (Some(0), 2));
+            assert!(at_home.threads[0] >= 2, "{at_home:?}");
+        });
+    }
+
+    #[test]
+    fn a_process_counts_on_each_node_where_threads_of_it_are_at_home() {
+        let resident = |now| Resident {
+            pid: 1,
+            command: String::new(),
+            home: None,
+            threads: vec![1, 3, 0],
+            now: Some(now),
+            residence: Residence::Threads,
+            supervisor: None,
+            bytes: Some(vec![10, 20, 5]),
+        };
+        let mut survey = Survey {
+            nodes: vec![NodeSurvey::default(); 3],
+            residents: vec![],
+            supervisors: vec![],
+            hidden: 0,
+        };
+        survey.count(&resident(0));
+        survey.count(&resident(2));
+        let of = |node: &NodeSurvey| (node.residents, node.away, node.bytes_home, node.bytes_away);
+        let counts: Vec<_> = survey.nodes.iter().map(of).collect();
+        assert_eq!(counts, [(2, 1, 20, 0), (2, 1, 40, 10), (0, 0, 0, 0)]);
+        assert_eq!(resident(0).bytes_home(), Some(30));
     }
 
     #[test]

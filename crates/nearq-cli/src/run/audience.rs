@@ -166,6 +166,10 @@ fn ended_early(outcome: &Outcome) -> Option<String> {
     };
     let more = if outcome.all_known { "" } else { " or more" };
     let (stopped, left) = (outcome.stopped, outcome.not_started);
+    // What has not begun is in the queue for others.
+    if outcome.drained && outcome.signal.is_none() && stopped == 0 {
+        return None;
+    }
     if outcome.signal.is_none() && stopped == 0 && left == 0 && outcome.all_known {
         return None;
     }
@@ -177,7 +181,7 @@ impl Audience for RunDisplay {
     fn started(&mut self, _number: u64, _process: u32, command: &[u8], home: usize) {
         if self.verbose {
             let command = String::from_utf8_lossy(command);
-            if self.nodes.is_single() {
+            if self.nodes.is_all() {
                 self.print_line(&command);
             } else {
                 self.print_line(&format!("node {}: {command}", self.nodes.get(home).id));
@@ -257,7 +261,7 @@ fn message(counts: &Counts, nodes: &Nodes) -> String {
         failed => format!("{failed} failed, "),
     };
     let running: Vec<String> = counts.running.iter().map(u64::to_string).collect();
-    if nodes.is_single() {
+    if nodes.is_all() {
         return format!("{failed}{} running", running.concat());
     }
     let ids: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();

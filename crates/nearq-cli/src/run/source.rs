@@ -13,6 +13,7 @@ use nearq_processes::jobs::{
 use super::Options;
 use super::arguments::{PLACEHOLDERS, Words};
 use super::joblog::EarlierLog;
+use super::near::Near;
 use crate::output::Failure;
 
 /// The jobs of a run.
@@ -28,12 +29,27 @@ pub(super) struct Jobs {
 
 impl Options {
     /// The jobs that are run.
-    pub(super) fn jobs(&self) -> Result<Jobs, Failure> {
+    pub(super) fn jobs(&self, near: Option<&Near>) -> Result<Jobs, Failure> {
         let earlier = self.earlier()?;
         if self.retry_failed {
             return self.failed_jobs(earlier);
         }
+        if self.queue.from.is_some() && self.command.is_empty() {
+            // Each message has its own command.
+            let (template, inputs) = (Template::of_lines(), Inputs::list(Vec::new(), Each::of(1)));
+            return Ok(Jobs { template, inputs, count: 1, lists: 1, earlier });
+        }
         let words = Words::of(&self.command).map_err(Failure::input)?;
+        if let Some(near) = near.filter(|_| self.repeats()) {
+            let template =
+                Template::repeated(&words.command, self.shell).map_err(Failure::input)?;
+            let each = Each { inputs: 1, space: template.space() };
+            let mut inputs = Inputs::list(near.inputs(), each);
+            if let Some(log) = &earlier {
+                inputs = inputs.without(log.earlier.left_out.clone());
+            }
+            return Ok(Jobs { template, inputs, count: 1, lists: 1, earlier });
+        }
         let count = words.inputs_of_each(self.max_args).map_err(Failure::input)?;
         let template = Template::new(&words.command, count, self.shell).map_err(Failure::input)?;
         if self.replace.is_some() && !Template::has_placeholder(&words.command) {
@@ -43,7 +59,11 @@ impl Options {
         }
         let each = Each { inputs: self.max_args, space: template.space() };
         let lists = words.lists.len();
-        let mut inputs = self.inputs(words, each)?;
+        let mut inputs = if self.queue.from.is_some() {
+            Inputs::list(Vec::new(), each)
+        } else {
+            self.inputs(words, each)?
+        };
         if let Some(log) = &earlier {
             inputs = inputs.without(log.earlier.left_out.clone());
         }
@@ -128,7 +148,7 @@ impl Options {
     }
 
     /// Jobs that print directly print past nearq.
-    fn refuse_direct_output(&self, option: &str) -> Result<(), Failure> {
+    pub(super) fn refuse_direct_output(&self, option: &str) -> Result<(), Failure> {
         let direct = match (self.ungroup, self.tty) {
             (true, _) => "--ungroup",
             (_, true) => "--tty",

@@ -24,6 +24,8 @@ const VARIABLE: &str = "NEARQ_TREE_LIBRARY";
 pub(crate) struct Tree {
     /// The command and its arguments.
     pub(crate) command: Vec<OsString>,
+    /// Variables that programs get.
+    pub(crate) variables: Vec<(OsString, OsString)>,
     /// Why there are no homes, if there are none.
     pub(crate) without: Option<&'static str>,
     /// The available homes.
@@ -56,7 +58,7 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
         if options.summary || options.json.is_some() {
             print_notice(&format!("--summary and --json: nothing is counted without homes: {why}"));
         }
-        let error = tree::become_command(&options.command);
+        let error = tree::become_command(&options.command, &options.variables);
         return Err(Failure::with_status(error.exit_status(), error));
     }
     let library = library()?;
@@ -77,6 +79,7 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
         choose: options.choose,
         fixed: options.fixed,
         strict: options.strict,
+        variables: options.variables.clone(),
         library,
         command: options.command.clone(),
     };

@@ -31,6 +31,8 @@ pub(super) struct Document<'a> {
     dies: Vec<Line>,
     clusters: Vec<Line>,
     caches: Vec<Line>,
+    /// GPUs, network interfaces and disks, each with the ids of the nodes that it is near.
+    devices: Vec<Line>,
     pods: Members<'a, Vec<Line>>,
     limits: Option<Line>,
     notes: Line,
@@ -93,6 +95,16 @@ impl<'a> Document<'a> {
                 ("cpus", set(&cache.cpus)),
             ])
         });
+        let devices = machine.devices().iter().map(|device| {
+            object([
+                ("kind", line(device.kind.to_string())),
+                ("name", line(&device.name)),
+                ("address", line(&device.address)),
+                ("vendor", line(device.vendor)),
+                ("node_ids", line(&device.nodes)),
+                ("explain", line(device.explain())),
+            ])
+        });
         Document {
             model: machine.model_name(),
             possible: set(&(machine.possible() | machine.slots())),
@@ -108,6 +120,7 @@ impl<'a> Document<'a> {
             dies: groups(machine.dies()),
             clusters: groups(machine.clusters()),
             caches: caches.collect(),
+            devices: devices.collect(),
             pods: Members(
                 AffinityScope::ALL.iter().map(|&scope| (scope.name(), pods(view, scope))).collect(),
             ),

@@ -31,6 +31,8 @@ fn questions(subcommand: &str) -> &'static [&'static [&'static str]] {
             &["--pipe", "cat"],
             &["--tree"],
         ],
+        "submit" => &[&["--stream", "JOBS"]],
+        "jobs" => &[&["--of", "nats://127.0.0.1:9"]],
         "homes" => &[&["--watch", "soon"]],
         "ps" => &[&[], &["--json"]],
         "dump" => &[

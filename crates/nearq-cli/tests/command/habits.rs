@@ -35,8 +35,8 @@ fn lines(subcommand: &str) -> &'static [(&'static [&'static str], bool)] {
         }
         "metrics" => &[(&["PID"], false), (&["--all"], false)],
         "knobs" => &[(&[], true), (&["affinity_scope"], true), (&["--json"], false)],
-        // A separate program; a script for a shell, files, and the help, which has its own tests.
-        "bench" | "sim" | "completions" | "man" | "help" => &[],
+        // A separate program; a script for a shell, files, and the help, which has its own tests; what needs a server (`tests/fleet`).
+        "bench" | "sim" | "completions" | "man" | "help" | "submit" | "jobs" => &[],
         other => {
             panic!("what does `nearq {other}` print? Say so here, or that it prints no report")
         }

@@ -29,6 +29,7 @@ mod run_again;
 mod run_ends;
 mod run_habits;
 mod run_limits;
+mod run_near;
 mod run_terminal;
 mod steering;
 mod terminal;
@@ -39,6 +40,7 @@ mod tune;
 mod tutorial;
 mod virtual_machine;
 mod virtual_machine_homes;
+mod virtual_machine_near;
 mod virtual_machine_tree;
 
 /// The program that is tested.

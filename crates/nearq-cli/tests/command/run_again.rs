@@ -202,16 +202,16 @@ fn a_run_that_begins_beside_another_one_leaves_its_log_alone() {
 fn jobs_that_were_stopped_with_their_run_begin_again() {
     let folder = Folder::new("again-stopped");
     let (path, mark) = (folder.path("log"), folder.path("mark"));
-    // The second job takes the signal for a reason to end well; the third one does not.
+    // The second job takes the signal for a reason to end well; the third one does not. The third one begins when the first one has ended.
     let script = format!(
-        "[ -e {mark} ] && exec echo $0; case $0 in 2) trap 'touch {mark}2; exit 0' TERM; touch {mark}1;; 3) until [ -e {mark}1 ]; do sleep 0.01; done;; \
+        "[ -e {mark} ] && exec echo $0; case $0 in 2) trap 'touch {mark}2; exit 0' TERM; touch {mark}1;; 3) until [ -e {mark}1 ]; do sleep 0.01; done; touch {mark}3;; \
          *) exit 0;; esac; sleep 1000 & wait"
     );
     let jobs = ["-k", "-j2", "--joblog", &path, "sh", "-c", &script, ":::", "1", "2", "3", "4"];
     let mut command = nearq();
     command.arg("run").args(jobs).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    wait_for(&format!("{mark}1"));
+    wait_for(&format!("{mark}3"));
     // SAFETY: numbers only; the child has not been waited for.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
     let output = child.wait_with_output().unwrap();

@@ -237,6 +237,9 @@ pub(crate) fn questions(subcommand: &str, pid: &str, files: &Folder) -> Vec<Vec<
             &["--json", &run, "--summary", "--verbose", "true", ":::", HOSTILE],
             &["--json", "-", "--summary", "true", ":::", HOSTILE],
         ],
+        // They need a server for more; see their tests.
+        "submit" => &[&["--help"], &["--to", HOSTILE, "--stream", HOSTILE]],
+        "jobs" => &[&["--help"], &["--of", HOSTILE, "--stream", HOSTILE]],
         "homes" => &[&["--all"], &["--all", "--json"], &["--watch", HOSTILE]],
         "ps" => &[&[], &["--json"]],
         "dump" => &[

@@ -46,7 +46,7 @@ impl ArgumentSpace {
 }
 
 /// The most bytes that one argument may have.
-pub(crate) fn longest() -> usize {
+pub fn longest() -> usize {
     rustix::param::page_size() * 32 - 1
 }
 

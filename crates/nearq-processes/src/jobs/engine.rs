@@ -1,8 +1,8 @@
 //! The loop: starts jobs while there are slots, waits for what happens next, and handles ends.
 //!
-//! One thread does all of this, and waits in one `poll`: for signals (the end of a child is one), for inputs while there is space for them,
-//! for the printer, and, only if there are several nodes, for the next check of homes. So a slow writer of inputs or a slow reader of
-//! outputs delays nothing else.
+//! One thread does all of this, and waits in one `poll`: for signals (the end of a child is one), for its source of jobs, for the
+//! printer, and, only if there are several nodes, for the next check of homes. So a slow source of jobs or a slow reader of outputs delays
+//! nothing else.
 //!
 //! Jobs lead process groups of their own: signals from the terminal reach only the engine, which passes them on. The jobs' first
 //! processes end with the engine, however it ends. Other processes that are left are found because the engine is the reaper of all of
@@ -24,7 +24,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::find::{NoProgram, find};
 use super::halt::{Decision, Halt};
-use super::input::{Group, Inputs};
 use super::orphan_reaper::OrphanReaper;
 use super::output::{self, Around, Broken, Order, Printer};
 use super::placement::{Homes, Placement};
@@ -32,9 +31,11 @@ use super::report::{Counts, Outcome, Report};
 use super::results::Results;
 use super::running::Running;
 use super::signals::{Signal, Signals, stop_self};
+use super::source::{Job, Needs, Source};
 use super::template::Template;
 use super::text::Text;
 use super::timeout::{TimeLimit, Timeout};
+use crate::proc;
 use crate::system::adopt_orphans;
 use start::{Attempt, Limit, environment, named};
 
@@ -49,10 +50,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The description of a run.
 pub struct Plan {
-    /// The command of each job.
-    pub template: Template,
-    /// The inputs of the jobs.
-    pub inputs: Inputs,
+    /// The command of each job; `None` if the source gives each its own.
+    pub template: Option<Template>,
+    /// Where the jobs come from.
+    pub source: Box<dyn Source>,
     /// How many jobs run at a time; at least 1.
     pub width: usize,
     /// What happens when a job fails.
@@ -96,6 +97,8 @@ pub trait Audience {
 pub enum Error {
     /// There is no such command.
     Program(NoProgram),
+    /// There is no source of jobs, in words.
+    Source(String),
     /// The system refused something that is indispensable.
     System(io::Error),
 }
@@ -104,6 +107,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Program(error) => error.fmt(f),
+            Self::Source(text) => f.write_str(text),
             Self::System(error) => write!(f, "jobs cannot be run: {}", named(error)),
         }
     }
@@ -129,7 +133,8 @@ impl From<rustix::io::Errno> for Error {
 /// the reaping of orphans belong to the engine.
 ///
 /// # Errors
-/// The command cannot be found or executed, or the system has no descriptors for the engine itself: no job has run.
+/// The command cannot be found or executed, the source has no jobs to give, or the system has no descriptors for the engine itself: no
+/// job has run.
 pub fn run(plan: Plan, audience: &mut dyn Audience) -> Result<Outcome, Error> {
     let mut engine = Engine::new(plan, audience)?;
     loop {
@@ -144,8 +149,13 @@ pub fn run(plan: Plan, audience: &mut dyn Audience) -> Result<Outcome, Error> {
 }
 
 struct Engine<'a> {
-    template: Template,
-    inputs: Inputs,
+    template: Option<Template>,
+    source: Box<dyn Source>,
+    needs: Needs,
+    /// When the source is told next which jobs are alive.
+    next_beat: Option<Instant>,
+    /// Whether running jobs finish, and no more start.
+    drains: bool,
     width: usize,
     tty: bool,
     audience: &'a mut dyn Audience,
@@ -156,7 +166,8 @@ struct Engine<'a> {
     placement: Placement,
     reaper: Option<OrphanReaper>,
     path: Option<OsString>,
-    environment: Vec<CString>,
+    /// Of each slot in turn.
+    environments: Vec<Vec<CString>>,
     /// The file of the command, if it is the same for all jobs.
     program: Option<CString>,
     /// The standard input of jobs: `/dev/null` or the terminal.
@@ -192,10 +203,11 @@ struct Engine<'a> {
 
 /// A job that could not be started yet, or that runs again because it has failed.
 struct Pending {
-    number: u64,
-    inputs: Group,
+    job: Job,
     /// Which time it runs, from 1.
     attempt: u64,
+    /// Whether the source knows that it does not run.
+    is_given_back: bool,
 }
 
 /// When to retry a start that a limit has prevented.
@@ -216,9 +228,9 @@ struct Stop {
 }
 
 impl<'a> Engine<'a> {
-    fn new(plan: Plan, audience: &'a mut dyn Audience) -> Result<Self, Error> {
+    fn new(mut plan: Plan, audience: &'a mut dyn Audience) -> Result<Self, Error> {
         let path = std::env::var_os("PATH");
-        let program = plan.template.program();
+        let program = plan.template.as_ref().and_then(Template::program);
         let program = program.map(|name| find(name, path.as_deref())).transpose();
         let program = program.map_err(Error::Program)?;
         let value = format!("{}.{}", std::process::id(), now_in_nanos());
@@ -231,25 +243,41 @@ impl<'a> Engine<'a> {
             ));
         }
         adopt_orphans()?;
+        // After the orphan reaper, which a process with one thread starts.
+        let needs = plan.source.begin().map_err(Error::Source)?;
         let error = match (plan.to_error, plan.order) {
             (true, Order::None) => Some(rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3)?),
             _ => None,
         };
+        let mut environments: Vec<Vec<CString>> =
+            plan.homes.slots.iter().map(|slot| environment(&value, &slot.variables)).collect();
+        if environments.is_empty() {
+            environments.push(environment(&value, &[]));
+        }
         let placement = Placement::new(plan.homes);
         let running = vec![0; placement.nodes().len()];
         Ok(Self {
             template: plan.template,
-            inputs: plan.inputs,
+            source: plan.source,
+            needs,
+            next_beat: None,
+            drains: false,
             width: plan.width.max(1),
             tty: plan.tty,
             audience,
             spawner,
             signals,
-            printer: Printer::new(plan.order, output::limit(), plan.around, plan.to_error)?,
+            printer: Printer::new(
+                plan.order,
+                output::limit(),
+                plan.around,
+                plan.to_error,
+                needs.ends,
+            )?,
             placement,
             reaper: reaper.ok(),
             path,
-            environment: environment(&value),
+            environments,
             program,
             input: input(plan.tty)?,
             error,
@@ -280,7 +308,7 @@ impl<'a> Engine<'a> {
     // ---- starting --------------------------------------------------------------------------------------
 
     fn may_start(&self) -> bool {
-        self.stop.is_none() && self.decision.may_start()
+        self.stop.is_none() && !self.drains && self.decision.may_start()
     }
 
     fn start_more(&mut self) {
@@ -293,9 +321,10 @@ impl<'a> Engine<'a> {
             if self.next_start.is_some() {
                 break;
             }
+            let places = self.width - self.running.len();
             let next = self.pending.pop_front().or_else(|| {
-                let inputs = self.inputs.take()?;
-                Some(Pending { number: self.inputs.number(), inputs, attempt: 1 })
+                let job = self.source.take(places)?;
+                Some(Pending { job, attempt: 1, is_given_back: false })
             });
             let Some(job) = next else { break };
             match self.start(&job) {
@@ -305,7 +334,12 @@ impl<'a> Engine<'a> {
                 }
                 Attempt::Limited(limit) => {
                     self.pending.push_front(job);
-                    self.retry_later(&limit);
+                    if self.may_start() {
+                        self.retry_later(&limit);
+                    } else {
+                        // The run has begun to end while the job was in neither place.
+                        self.forget_pending();
+                    }
                     break;
                 }
             }
@@ -342,10 +376,11 @@ impl<'a> Engine<'a> {
         // A signal is handled even while a reader is slow; everything else waits for the reader.
         let ends = self.stop.as_ref().is_some_and(|stop| stop.killed && stop.signal.is_some());
         let given_up = self.stop.as_ref().is_some_and(|stop| stop.given_up);
-        let nothing_to_come = !self.may_start() || self.pending.is_empty() && self.inputs.is_over();
+        let nothing_to_come = !self.may_start() || self.pending.is_empty() && self.source.is_over();
         given_up
             || self.running.is_empty()
                 && nothing_to_come
+                && (self.source.unsettled() == 0 || ends)
                 && (self.printer.is_done() || self.printer.broken().is_some() || ends)
     }
 
@@ -353,7 +388,7 @@ impl<'a> Engine<'a> {
         let left = self.next_time().map(|at| at.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let (signals, printed, readable) = {
-            let input = if self.may_start() { self.inputs.wanted() } else { None };
+            let input = self.source.wanted(self.may_start());
             let outputs = self.printer.wanted();
             let behind_outputs = 1 + outputs.len();
             let all = [self.signals.as_fd()].into_iter().chain(outputs).chain(input);
@@ -375,9 +410,13 @@ impl<'a> Engine<'a> {
         }
         self.print_live();
         self.end_without_output();
-        if readable && let Err(error) = self.inputs.fill() {
-            self.errors.push(format!("the inputs could not be read to their end: {error}"));
+        if readable && let Err(error) = self.source.fill() {
+            self.errors.push(error);
         }
+        for text in self.source.notices() {
+            self.audience.notice(&text);
+        }
+        self.tell_alive();
         self.placement.check();
         self.end_late_jobs();
         if let Some(stop) = &mut self.stop
@@ -394,7 +433,8 @@ impl<'a> Engine<'a> {
         let stop = self.stop.as_ref().map(|stop| stop.next_at);
         // While all slots are taken, the end of a job comes first.
         let start = self.next_start.filter(|_| self.running.len() < self.width && self.may_start());
-        let times = [retry, start, stop, self.placement.next_check(), self.next_timeout()];
+        let check = self.placement.next_check();
+        let times = [retry, start, stop, check, self.next_timeout(), self.next_beat];
         times.into_iter().flatten().min()
     }
 
@@ -403,6 +443,7 @@ impl<'a> Engine<'a> {
         while let Some(signal) = self.signals.next() {
             match signal {
                 Signal::Child => children = true,
+                Signal::End { .. } if self.needs.drains && !self.drains => self.drain(),
                 Signal::End { signal, by_terminal } => {
                     // Jobs that have the terminal get the signal from there as well.
                     self.end(Some(signal), signal, self.tty && by_terminal);
@@ -434,10 +475,25 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Tells the source which jobs are alive, if it is time. A job that is stopped makes no progress, so it does not count.
+    fn tell_alive(&mut self) {
+        let Some(beat) = self.needs.beat else { return };
+        let now = Instant::now();
+        if self.next_beat.is_some_and(|at| now < at) {
+            return;
+        }
+        self.next_beat = Some(now + beat);
+        let is_stopped = |pid: u32| proc::stat(pid).is_some_and(proc::Stat::is_stopped);
+        let running = self.running.values().filter(|job| !is_stopped(job.pid));
+        let pending = self.pending.iter().map(|pending| pending.job.number);
+        let alive: Vec<u64> = running.map(|job| job.number).chain(pending).collect();
+        self.source.alive(&alive);
+    }
+
     // ---- telling ---------------------------------------------------------------------------------------
 
     fn report_counts(&mut self) {
-        let (ready, all_known) = self.inputs.left();
+        let (ready, all_known) = self.source.left();
         self.counts.ended = self.ended;
         self.counts.failed = self.decision.failed();
         self.counts.waiting = ready + self.pending.len() as u64;
@@ -449,13 +505,20 @@ impl<'a> Engine<'a> {
         if let Some(Broken::Failed(text)) = self.printer.broken() {
             self.errors.push(text.clone());
         }
-        let (ready, all_known) = self.inputs.left();
+        let unsettled = self.source.unsettled();
+        if unsettled > 0 {
+            self.errors.push(format!(
+                "the queue does not know the ends of all jobs, and gives those to a worker again ({unsettled})"
+            ));
+        }
+        let (ready, all_known) = self.source.left();
         Outcome {
             failed: self.decision.failed(),
             ended: self.ended,
             stopped: self.stopped,
             not_started: ready + self.pending.len() as u64,
             all_known,
+            drained: self.drains,
             signal: self.stop.and_then(|stop| stop.signal),
             errors: self.errors,
             refused: self.placement.refused().map(str::to_owned),

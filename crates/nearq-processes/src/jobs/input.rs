@@ -10,6 +10,7 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use super::argument_space::{self, ArgumentSpace};
+use super::source::{Job, Source};
 
 /// How many jobs are read ahead: enough to count the remaining jobs, and bounded in case a program writes inputs without end.
 const READ_AHEAD_JOBS: usize = 65_536;
@@ -246,6 +247,30 @@ impl Inputs {
             self.forget_what_never_comes();
         }
         result.map(drop)
+    }
+}
+
+impl Source for Inputs {
+    fn take(&mut self, _places: usize) -> Option<Job> {
+        let inputs = Inputs::take(self)?;
+        Some(Job::of(self.number, inputs))
+    }
+
+    fn left(&self) -> (u64, bool) {
+        Inputs::left(self)
+    }
+
+    fn is_over(&self) -> bool {
+        Inputs::is_over(self)
+    }
+
+    fn wanted(&self, jobs: bool) -> Option<BorrowedFd<'_>> {
+        Inputs::wanted(self).filter(|_| jobs)
+    }
+
+    fn fill(&mut self) -> Result<(), String> {
+        Inputs::fill(self)
+            .map_err(|error| format!("the inputs could not be read to their end: {error}"))
     }
 }
 

@@ -67,6 +67,8 @@ struct HeldOutput {
     files: Option<[File; 2]>,
     pipes: [Option<PipeReader>; 2],
     text: [Vec<u8>; 2],
+    /// The ends of all that was printed, each at least as long as they are kept.
+    ends: [Vec<u8>; 2],
     /// The length of all of the job's standard output.
     printed: u64,
     ended: bool,
@@ -116,6 +118,8 @@ pub(crate) struct Printer {
     /// Why outputs cannot be stored.
     not_stored: Option<Broken>,
     buffer: Vec<u8>,
+    /// How many bytes of the end of each output are kept until the job has ended.
+    keeps: [usize; 2],
 }
 
 impl Printer {
@@ -125,6 +129,7 @@ impl Printer {
         limit: u64,
         around: Around,
         to_error: bool,
+        keeps: [usize; 2],
     ) -> io::Result<Self> {
         let pipes = match order {
             Order::None => None,
@@ -143,6 +148,7 @@ impl Printer {
             writer: Writer::new(around, to_error)?,
             not_stored: None,
             buffer: vec![0; CHUNK],
+            keeps,
         })
     }
 
@@ -164,9 +170,9 @@ impl Printer {
         };
         let ((output, to_output), (error, to_error)) = (pipe(0)?, pipe(1)?);
         let pipes = [Some(output), Some(error)];
-        let text = [Vec::new(), Vec::new()];
+        let (text, ends) = <([Vec<u8>; 2], [Vec<u8>; 2])>::default();
         let at_begin = [true; 2];
-        let kept = HeldOutput { tag, at_begin, files, pipes, text, printed: 0, ended: false };
+        let kept = HeldOutput { tag, at_begin, files, pipes, text, ends, printed: 0, ended: false };
         self.jobs.insert(number, kept);
         // A job that is tried again has its place already.
         if self.order == Order::Input && number > self.newest {
@@ -192,21 +198,26 @@ impl Printer {
         self.flush();
     }
 
-    /// The job of that number has ended. Returns how much it has printed on standard output.
-    pub(crate) fn ended(&mut self, number: u64) -> u64 {
+    /// The job of that number has ended. Returns how much it has printed on standard output, and the ends of both outputs, as far as they
+    /// are kept.
+    pub(crate) fn ended(&mut self, number: u64) -> (u64, [Vec<u8>; 2]) {
         for stream in [0, 1] {
             self.drain(number, stream);
         }
-        let Some(kept) = self.jobs.get_mut(&number) else { return 0 };
+        let Some(kept) = self.jobs.get_mut(&number) else { return Default::default() };
         kept.ended = true;
         let printed = kept.printed;
+        let mut ends = std::mem::take(&mut kept.ends);
+        for (end, keeps) in ends.iter_mut().zip(self.keeps) {
+            end.drain(..end.len().saturating_sub(keeps));
+        }
         if self.live == Some(number) {
             self.ended.push_front(number);
         } else if self.order == Order::End {
             self.ended.push_back(number);
         }
         self.flush();
-        printed
+        (printed, ends)
     }
 
     /// Reads what is in a pipe now, and no more: processes that the job left behind may write without end.
@@ -232,6 +243,15 @@ impl Printer {
         let Some(kept) = self.jobs.get_mut(&number) else { return };
         if stream == 0 {
             kept.printed += read as u64;
+        }
+        let keeps = self.keeps[stream];
+        if keeps > 0 {
+            let end = &mut kept.ends[stream];
+            end.extend_from_slice(&self.buffer[..read]);
+            // Seldom, so that each byte is moved about once.
+            if end.len() > keeps * 2 + CHUNK {
+                end.drain(..end.len() - keeps);
+            }
         }
         let text = match kept.accept(stream, &self.buffer[..read]) {
             Ok(text) if text.is_empty() => return,

@@ -2,12 +2,14 @@
 //!
 //! With a soft home, a job runs on the CPUs of its home and its memory comes from there first. The [`Rebalancer`] lets the job out when the
 //! home is crowded while CPUs idle elsewhere, and brings it back. With a strict home, a job has only the CPUs and the memory of its home,
-//! for its whole life. With one node, nothing is set, nothing is checked, and jobs have no account of their homes.
+//! for its whole life. With one node, nothing is set, nothing is checked, and jobs have no account of their homes. With one of several
+//! nodes, jobs have the CPUs and the memory of that node, and there is nothing to check.
 //!
 //! If the node affine scheduler of the whole machine is loaded, each job's home is reported to it, and the job's children inherit the
 //! home there. The scheduler itself forgets processes that end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,29 @@ pub struct Homes {
     pub strict: bool,
     /// How reluctantly jobs are let out.
     pub weights: Weights,
+    /// What the slots have for themselves, in turn; empty if they are all the same.
+    pub slots: Vec<Slot>,
+}
+
+/// What the jobs in one slot have for themselves, such as a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// The index of their home; `None` if it is chosen as for all jobs.
+    pub home: Option<usize>,
+    /// Variables of their environment, with their values.
+    pub variables: Vec<(OsString, OsString)>,
+}
+
+impl Homes {
+    /// The home of the jobs in a slot, which is a number from 1, if it is not chosen by load.
+    pub(crate) fn assigned(&self, slot: usize) -> Option<usize> {
+        assigned(&self.slots, self.fixed, slot)
+    }
+}
+
+fn assigned(slots: &[Slot], fixed: Option<usize>, slot: usize) -> Option<usize> {
+    let own = slot.saturating_sub(1).checked_rem(slots.len()).and_then(|at| slots[at].home);
+    own.or(fixed)
 }
 
 /// Assigns homes to jobs, and keeps the jobs at home.
@@ -40,9 +65,10 @@ pub struct Homes {
 pub(crate) struct Placement {
     nodes: Nodes,
     fixed: Option<usize>,
+    slots: Vec<Slot>,
     strict: bool,
     policies: Vec<MemoryPolicy>,
-    /// Set if there are several nodes.
+    /// Set if jobs have homes.
     rebalancer: Option<Rebalancer>,
     /// Shows other programs the home of each process; `None` if no job has a home, or the system refuses a table.
     table: Option<Table>,
@@ -66,28 +92,29 @@ impl Placement {
                 MemoryPolicy::Preferred(memory)
             }
         };
-        let several = !homes.nodes.is_single();
-        let rebalancer = several.then(|| {
+        let placed = !homes.nodes.is_all();
+        let rebalancer = placed.then(|| {
             let mut rebalancer = Rebalancer::new(homes.nodes.clone(), homes.weights);
-            if homes.fixed.is_none() {
+            if homes.fixed.is_none() && !homes.nodes.is_single() {
                 thread::sleep(FIRST_LOOK);
                 rebalancer.step();
             }
             rebalancer
         });
-        let table = several.then(|| Table::create(&homes.nodes, &homes.nodes.cpus(), true).ok());
+        let table = placed.then(|| Table::create(&homes.nodes, &homes.nodes.cpus(), true).ok());
         Self {
             table: table.flatten(),
             processes: BTreeMap::new(),
             policies: homes.nodes.iter().map(|node| policy(node.memory)).collect(),
             nodes: homes.nodes,
             fixed: homes.fixed,
+            slots: homes.slots,
             strict: homes.strict,
             rebalancer,
             next_check: None,
             left_alone: BTreeSet::new(),
-            asks_affinity: several,
-            asks_policy: several,
+            asks_affinity: placed,
+            asks_policy: placed,
             refused: None,
         }
     }
@@ -96,13 +123,14 @@ impl Placement {
         &self.nodes
     }
 
-    /// The home of the next job.
-    pub(crate) fn choose(&self) -> usize {
+    /// The home of the next job, in that slot.
+    pub(crate) fn choose(&self, slot: usize) -> usize {
         let least_loaded = |rebalancer: &Rebalancer| {
             let from = self.nodes.of_cpu(rustix::thread::sched_getcpu());
             pick(&self.nodes, &rebalancer.loads(), from)
         };
-        self.fixed.or_else(|| self.rebalancer.as_ref().map(least_loaded)).unwrap_or(0)
+        let assigned = assigned(&self.slots, self.fixed, slot);
+        assigned.or_else(|| self.rebalancer.as_ref().map(least_loaded)).unwrap_or(0)
     }
 
     /// The CPUs of a job at that home, if they must be set.

@@ -46,7 +46,7 @@ pub fn preview(
         if let Some(before) = running.get(slot) {
             loads[*before].homes -= 1000;
         }
-        let home = homes.fixed.unwrap_or_else(|| pick(&homes.nodes, &loads, Some(0)));
+        let home = homes.assigned(slot + 1).unwrap_or_else(|| pick(&homes.nodes, &loads, Some(0)));
         loads[home].homes += 1000;
         if slot < running.len() {
             running[slot] = home;
@@ -71,7 +71,13 @@ mod tests {
     fn homes_alternate_between_equal_nodes() {
         let machine = Topology::from_synthetic("numa:2 core:2").unwrap();
         let nodes = Nodes::of(&machine, machine.online());
-        let mut homes = Homes { nodes, fixed: None, strict: false, weights: Weights::default() };
+        let mut homes = Homes {
+            nodes,
+            fixed: None,
+            strict: false,
+            weights: Weights::default(),
+            slots: Vec::new(),
+        };
         let template = Template::new(&["echo", "{}", "{%}"], 1, false).unwrap();
         let list = || (1..=5_u8).map(|number| vec![b'0' + number]).collect();
         let mut all = Vec::new();

@@ -83,6 +83,8 @@ pub struct Outcome {
     pub not_started: u64,
     /// Whether the inputs were read to their end; otherwise there may be more jobs.
     pub all_known: bool,
+    /// Whether a signal has ended the run by letting running jobs finish.
+    pub drained: bool,
     /// The signal that ended the run. The caller should end by the same signal: see [`die_by`](super::die_by).
     pub signal: Option<i32>,
     /// Errors of the run itself rather than of jobs: inputs that could not be read, outputs that could not be written, a limit under which

@@ -6,8 +6,8 @@ use libc::{c_int, rusage, timeval};
 use rustix::process::{Pid, kill_process, kill_process_group};
 
 use super::halt::End;
-use super::input::Group;
 use super::report::Report;
+use super::source::Job;
 use crate::Account;
 use crate::system::{self, Child, next_child};
 
@@ -18,8 +18,8 @@ pub(crate) struct Running {
     /// The slot that it runs in, from 1.
     pub(crate) slot: usize,
     pub(crate) command: Vec<u8>,
-    /// Its inputs, if it may run again.
-    pub(crate) inputs: Group,
+    /// The job itself, if it may run again.
+    pub(crate) again: Option<Job>,
     /// Which time it runs, from 1.
     pub(crate) attempt: u64,
     /// Its first process, and its process group, if it leads one: both have that number.

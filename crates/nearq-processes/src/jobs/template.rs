@@ -108,10 +108,26 @@ impl Template {
         shell: bool,
     ) -> Result<Self, BadCommand> {
         let mut words: Vec<Vec<Piece>> = words.iter().map(|word| pieces(word.as_ref())).collect();
-        check_inputs(&words, inputs)?;
         if !has_placeholder(&words) {
             words.push(vec![Piece::All(Part::Whole)]);
         }
+        Self::of_words(words, inputs, shell)
+    }
+
+    /// As [`new`](Self::new) for jobs of one input, but if there is no placeholder, the input is not appended.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn repeated<W: AsRef<[u8]>>(words: &[W], shell: bool) -> Result<Self, BadCommand> {
+        Self::of_words(words.iter().map(|word| pieces(word.as_ref())).collect(), 1, shell)
+    }
+
+    fn of_words(
+        mut words: Vec<Vec<Piece>>,
+        inputs: usize,
+        shell: bool,
+    ) -> Result<Self, BadCommand> {
+        check_inputs(&words, inputs)?;
         if shell {
             let blank = Piece::Text(b" ".to_vec());
             let line: Vec<Piece> = words.join(&blank);

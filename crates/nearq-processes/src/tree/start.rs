@@ -83,6 +83,8 @@ pub struct Tree {
     pub fixed: Option<usize>,
     /// No process is let out of its home.
     pub strict: bool,
+    /// Variables of the command's environment, with their values.
+    pub variables: Vec<(OsString, OsString)>,
     /// The library that is loaded into programs.
     pub library: PathBuf,
     /// The command and its arguments.
@@ -163,17 +165,21 @@ nearq_topology::debug_as_display!(Error);
 
 impl std::error::Error for Error {}
 
-/// Runs the command unchanged: this process becomes the command.
+/// Runs the command unchanged, with these variables in its environment: this process becomes the command.
 ///
 /// # Errors
 /// The command cannot be executed.
-pub fn become_command(command: &[OsString]) -> Error {
+pub fn become_command(command: &[OsString], variables: &[(OsString, OsString)]) -> Error {
     let Some(name) = command.first() else { return Error::NotFound(OsString::new()) };
     let path = match find(name) {
         Ok(path) => path,
         Err(error) => return error,
     };
-    let error = Command::new(path).arg0(name).args(&command[1..]).exec();
+    let error = Command::new(path)
+        .arg0(name)
+        .args(&command[1..])
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .exec();
     Error::NotExecutable(name.clone(), error)
 }
 
@@ -485,6 +491,7 @@ fn keep(
 fn command(tree: &Tree, path: &Path, table: &Table, before: SignalSet) -> Command {
     let mut command = Command::new(path);
     command.arg0(&tree.command[0]).args(&tree.command[1..]);
+    command.envs(tree.variables.iter().map(|(name, value)| (name, value)));
     command.env(variable::VARIABLE, table.value(&tree.widest));
     command.env(variable::CHOOSE, tree.choose.as_str());
     command.env("LD_PRELOAD", preload(env::var_os("LD_PRELOAD"), &tree.library));

@@ -53,20 +53,28 @@ impl Engine<'_> {
         if let Some(at) = job.kill_at {
             self.late_groups.push((job.pid, at));
         }
-        if self.runs_again(&job, end) {
+        if self.runs_again(&job, end)
+            && let Some(again) = &job.again
+        {
             self.printer.discard(job.number);
-            let Running { number, inputs, attempt, .. } = job;
-            self.pending.push_front(Pending { number, inputs, attempt: attempt + 1 });
+            let (job, attempt) = (again.clone(), job.attempt + 1);
+            self.pending.push_front(Pending { job, attempt, is_given_back: false });
             return;
         }
         self.ended += 1;
         self.stopped += u64::from(job.stopped);
-        let printed = self.printer.ended(job.number);
+        let (printed, ends) = self.printer.ended(job.number);
         let report = job.report(end, usage, account, printed);
         if report.has_succeeded() {
             self.time_limit.succeeded(report.elapsed);
         }
         self.audience.ended(&report);
+        if self.printer.broken().is_some() {
+            // Its output may be lost, so it is not done, whatever its status.
+            self.source.give_back(report.number);
+        } else {
+            self.source.ended(&report, ends);
+        }
         if self.decision.ended(report.has_succeeded(), report.stopped) {
             self.end(None, libc::SIGTERM, false);
         }
@@ -76,8 +84,14 @@ impl Engine<'_> {
     }
 
     /// No job starts any more, so the outputs of others need not wait for those of jobs that would run again.
-    fn forget_pending(&mut self) {
-        self.pending.iter().for_each(|job| self.printer.forget(job.number));
+    pub(super) fn forget_pending(&mut self) {
+        self.source.stop();
+        for pending in &mut self.pending {
+            self.printer.forget(pending.job.number);
+            if !std::mem::replace(&mut pending.is_given_back, true) {
+                self.source.give_back(pending.job.number);
+            }
+        }
     }
 
     /// Whether a job that has ended has failed and is tried again. A job that could not be started fails in the same way each time.
@@ -145,6 +159,18 @@ impl Engine<'_> {
     }
 
     // ---- the end of the run ------------------------------------------------------------------------------
+
+    /// Running jobs finish, and no more start. The next signal ends them.
+    pub(super) fn drain(&mut self) {
+        self.drains = true;
+        self.forget_pending();
+        let text = match self.running.len() {
+            0 => "no job runs".to_owned(),
+            1 => "1 job runs on; the next signal ends it and gives it back".to_owned(),
+            many => format!("{many} jobs run on; the next signal ends them and gives them back"),
+        };
+        self.audience.notice(&format!("no more jobs are taken; {text}"));
+    }
 
     /// Begins to end the whole run; running jobs get `send`, unless they have it already. At the second request, they are killed.
     pub(super) fn end(&mut self, signal: Option<c_int>, send: c_int, is_sent: bool) {

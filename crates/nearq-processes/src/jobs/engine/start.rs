@@ -1,6 +1,6 @@
 //! Starting one job: its slot, its words, its program, its files, its process.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,6 +13,7 @@ use crate::jobs::argument_space;
 use crate::jobs::find::{NoProgram, find};
 use crate::jobs::orphan_reaper;
 use crate::jobs::running::Running;
+use crate::jobs::source::Job;
 use crate::system::Child;
 
 /// The outcome of an attempt.
@@ -39,11 +40,13 @@ enum NotStarted {
 
 impl Engine<'_> {
     pub(super) fn start(&mut self, pending: &Pending) -> Attempt {
-        let Pending { number, ref inputs, attempt } = *pending;
+        let Pending { ref job, attempt, .. } = *pending;
+        let Job { number, ref inputs, .. } = *job;
         let slot = self.take_slot();
-        let words = self.template.expand(inputs, number, slot);
-        let command = self.template.show(inputs, number, slot);
-        let home = self.placement.choose();
+        let template = job.template.as_ref().or(self.template.as_ref());
+        let words = template.map(|it| it.expand(inputs, number, slot)).unwrap_or_default();
+        let command = template.map(|it| it.show(inputs, number, slot)).unwrap_or_default();
+        let home = self.placement.choose(slot);
         let opened = self.results.as_ref().map(|results| results.open(inputs, number, slot));
         let files = match opened.transpose() {
             Ok(files) => files,
@@ -72,14 +75,14 @@ impl Engine<'_> {
         };
         let started_at = SystemTime::now();
         let started = Instant::now();
-        let spawned = self.spawn(&words, home, pipes.as_ref());
+        let spawned = self.spawn(job, &words, (home, slot), pipes.as_ref());
         // Now only the job has these descriptors.
         drop(pipes);
-        let mut job = Running {
+        let mut running = Running {
             number,
             slot,
             command,
-            inputs: if self.retries == Some(1) { Vec::new() } else { inputs.clone() },
+            again: (self.retries != Some(1)).then(|| job.clone()),
             attempt,
             pid: 0,
             started,
@@ -93,13 +96,13 @@ impl Engine<'_> {
         };
         match spawned {
             Ok(spawned) => {
-                job.pid = spawned.pid;
+                running.pid = spawned.pid;
                 if let Some(refused) = self.placement.started(number, home, &spawned) {
                     self.audience.notice(&refused);
                 }
                 self.counts.running[home] += 1;
-                self.audience.started(number, job.pid, &job.command, home);
-                self.running.insert(spawned.pid, job);
+                self.audience.started(number, running.pid, &running.command, home);
+                self.running.insert(spawned.pid, running);
                 Attempt::Runs
             }
             Err(NotStarted::Limited(limit)) => {
@@ -112,7 +115,7 @@ impl Engine<'_> {
                 self.counts.running[home] += 1;
                 // SAFETY: validity: numbers, for which zeros are a value. Aliasing and thread: a local.
                 let usage = unsafe { std::mem::zeroed() };
-                self.job_ended(job, Child::Exited(status.into()), &usage);
+                self.job_ended(running, Child::Exited(status.into()), &usage);
                 Attempt::Runs
             }
         }
@@ -120,13 +123,14 @@ impl Engine<'_> {
 
     fn spawn(
         &mut self,
+        job: &Job,
         words: &[Vec<u8>],
-        home: usize,
+        (home, slot): (usize, usize),
         pipes: Option<&[PipeWriter; 2]>,
     ) -> Result<Spawned, NotStarted> {
         let failed = |error: NoProgram| NotStarted::Failed(error.exit_status(), error.to_string());
         let found;
-        let program = if let Some(program) = &self.program {
+        let program = if let (Some(program), None) = (&self.program, &job.template) {
             program
         } else {
             found = find(words.first().map_or(b"", Vec::as_slice), self.path.as_deref());
@@ -141,10 +145,18 @@ impl Engine<'_> {
             Some(pipes) => [Some(pipes[0].as_fd()), Some(pipes[1].as_fd())],
             None => [self.error.as_ref().map(OwnedFd::as_fd), None],
         };
+        let own_environment;
+        let shared = &self.environments[(slot - 1) % self.environments.len()];
+        let environment = if job.variables.is_empty() {
+            shared
+        } else {
+            own_environment = [&**shared, &*job.variables].concat();
+            &own_environment
+        };
         let spec = ProcessSpec {
             program,
             arguments: &arguments,
-            environment: &self.environment,
+            environment,
             files: [Some(self.input.as_fd()), files[0], files[1]],
             own_group: !self.tty,
             parent_death_signal: Some(libc::SIGKILL),
@@ -218,10 +230,14 @@ pub(super) fn named(error: &io::Error) -> String {
     format!("{error}{limit}")
 }
 
-/// The environment of jobs: the caller's environment, and the mark of this run.
-pub(super) fn environment(value: &str) -> Vec<CString> {
+/// The environment of jobs in a slot: the caller's environment, the slot's own variables, and the mark of this run.
+pub(super) fn environment(value: &str, own: &[(OsString, OsString)]) -> Vec<CString> {
     let entry = |name: &[u8], value: &[u8]| CString::new([name, b"=", value].concat()).ok();
-    let inherited = std::env::vars_os().filter(|(name, _)| name != orphan_reaper::VARIABLE);
+    let is_own = |name: &OsString| {
+        name == orphan_reaper::VARIABLE || own.iter().any(|(other, _)| other == name)
+    };
+    let inherited = std::env::vars_os().filter(|(name, _)| !is_own(name));
+    let inherited = inherited.chain(own.iter().cloned());
     let inherited = inherited.filter_map(|(name, value)| entry(name.as_bytes(), value.as_bytes()));
     inherited.chain(entry(orphan_reaper::VARIABLE.as_bytes(), value.as_bytes())).collect()
 }
