@@ -72,7 +72,8 @@ finish() {
     dpkg-deb --root-owner-group -Zxz --build "$root" "$out/${name}_${version}_$architecture.deb"
 }
 
-builds "$target" -p nearq-cli -p nearq-bench -p nearq-preload
+choose_fleet "$target"
+builds "$target" -p nearq-cli -p nearq-bench -p nearq-preload "${fleet[@]}"
 [ "$target" = "$own" ] || builds "$own" -p nearq-cli -p nearq-bench
 from=$(built "$target")
 root=$work/nearq
@@ -82,7 +83,7 @@ program "$(tree_library "$target")" "$root/usr/lib/nearq" 644
 program "$from/libnearq_preload.so" "$root/usr/lib/nearq" 644
 shell_files "$(built "$own")/nearq" "$root"
 mkdir -p "$root/usr/share/doc/nearq"
-notices "$target" Cargo.toml nearq-cli nearq-bench nearq-preload >"$root/usr/share/doc/nearq/copyright"
+notices "$target" Cargo.toml "${linked[@]}" nearq-bench nearq-preload >"$root/usr/share/doc/nearq/copyright"
 finish nearq "$root" "libc6 (>= $(libc_of "$root"/usr/bin/* "$root"/usr/lib/nearq/*)), libgcc-s1 (>= 4.2)" \
     "inspects, tunes and places programs on machines with many caches and nodes
  The command nearq inspects and tunes programs that use the work queues of the

@@ -27,6 +27,25 @@ built() {
     if [ "$1" = "$own" ]; then echo "$target_folder/release"; else echo "$target_folder/$1/release"; fi
 }
 
+# choose_fleet TARGET: sets `fleet`, cargo's options for a command that takes jobs from NATS JetStream, and `linked`, the crates of that
+# command. Its TLS has some C: without a C compiler for the target the command cannot do so, and one line says that.
+choose_fleet() {
+    local variable=CC_${1//-/_} compiler package=gcc
+    case $1 in
+        "$own") compiler=cc ;;
+        *-musl) compiler=musl-gcc package=musl-tools ;;
+        *) compiler=$(tools_of "$1")gcc package=gcc-$(tools_of "$1") ;;
+    esac
+    compiler=${!variable:-$compiler}
+    if command -v "$compiler" >/dev/null; then
+        export "$variable=$compiler"
+        fleet=(--features nearq-cli/fleet) linked=(nearq-cli nearq-fleet)
+    else
+        fleet=() linked=(nearq-cli)
+        echo "$0: there is no C compiler $compiler, so the command will not take jobs from NATS JetStream; apt-get install ${package%-}, or set $variable" >&2
+    fi
+}
+
 # builds TARGET ARGUMENT...: a release for a target.
 builds() {
     local target=$1 tools variable

@@ -2,7 +2,8 @@
 # Makes an archive with the command in one file that needs no library: packaging/tarball.sh OUT
 #
 # OUT gets nearq-VERSION-x86_64-linux-musl.tar.gz, a list of what is in the program (nearq-VERSION.cdx.json, CycloneDX), and SHA256SUMS. It
-# needs the standard libraries of x86_64-unknown-linux-musl and x86_64-unknown-linux-gnu (`rustup target add`).
+# needs the standard libraries of x86_64-unknown-linux-musl and x86_64-unknown-linux-gnu (`rustup target add`), and musl-gcc (Debian's package
+# musl-tools) for jobs from NATS JetStream; without it, one line says that the command is built without them.
 #
 # The command is linked with musl. The library of `nearq run --tree` inside it is for programs of glibc all the same, and is compiled for
 # them: `nearq run --tree` of this file places the programs of any glibc system. On a system whose own programs are linked with musl they
@@ -19,7 +20,8 @@ if ! command -v cargo-cyclonedx >/dev/null; then
     exit 1
 fi
 
-builds "$target" -p nearq-cli
+choose_fleet "$target"
+builds "$target" -p nearq-cli "${fleet[@]}"
 name=nearq-$version-x86_64-linux-musl
 folder=$work/$name
 program=$folder/nearq
@@ -39,7 +41,7 @@ for shell in bash zsh fish elvish; do
 done
 cp README.md LICENSE-MIT LICENSE-APACHE "$folder"
 {
-    notices "$target" Cargo.toml nearq-cli
+    notices "$target" Cargo.toml "${linked[@]}"
     printf '\nFiles: musl/*\nCopyright: © 2005-2020 Rich Felker, et al.\nLicense: MIT\nComment: The C library, which is linked statically.\n'
 } >"$folder/copyright"
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$work" -c "$name" | gzip -9n >"$out/$name.tar.gz"
@@ -47,6 +49,6 @@ tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH
 # What cargo resolves for the command and this target. cargo-cyclonedx writes beside the manifests: in a copy.
 mkdir "$work/sources"
 git archive HEAD | tar x -C "$work/sources"
-(cd "$work/sources" && cargo cyclonedx --quiet --manifest-path crates/nearq-cli/Cargo.toml --format json --target "$target" --no-build-deps --override-filename bom)
+(cd "$work/sources" && cargo cyclonedx --quiet --manifest-path crates/nearq-cli/Cargo.toml "${fleet[@]/nearq-cli\//}" --format json --target "$target" --no-build-deps --override-filename bom)
 cp "$work/sources/crates/nearq-cli/bom.json" "$out/nearq-$version.cdx.json"
 (cd "$out" && sha256sum "$name.tar.gz" "nearq-$version.cdx.json" >SHA256SUMS)

@@ -18,7 +18,8 @@ python=${PYTHON:-python3}
 
 static=$(uname -m)-unknown-linux-musl
 if [ -d "$(rustc --print target-libdir --target "$static")" ]; then target=$static; else target=$own; fi
-builds "$target" -p nearq-cli
+choose_fleet "$target"
+builds "$target" -p nearq-cli "${fleet[@]}"
 
 # A copy of what the wheels are made of, with the same folders around it: the command is put there, and nothing is left in the checkout.
 mkdir "$work/sources"

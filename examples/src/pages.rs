@@ -14,6 +14,7 @@ pages! {
     FromRayon "from-rayon.md"
     Home "home.md"
     Metrics "metrics.md"
+    Near "near.md"
     Tokio "tokio.md"
     Tutorial "tutorial.md"
 }

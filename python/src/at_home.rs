@@ -5,8 +5,11 @@
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
+use std::path::Path;
 
+use nearq::Error;
 use nearq::home::{AtHome, Home};
+use nearq_topology::DeviceError;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -20,16 +23,23 @@ thread_local! {
 /// The calling thread enters a home on that node, or on the least loaded one. Returns what `leave_home` needs, the node, and the reason for
 /// the choice.
 #[pyfunction]
-#[pyo3(signature = (node))]
+#[pyo3(signature = (node, device))]
 pub(crate) fn enter_home(
     py: Python<'_>,
     node: Option<usize>,
+    device: Option<&str>,
 ) -> PyResult<(u64, Option<usize>, String)> {
     let entered = py.detach(|| {
         let runtime = runtime::runtime()?;
-        let home = match node {
-            Some(node) => Home::on_in(runtime, node)?,
-            None => Home::pick_in(runtime),
+        let home = match (node, device) {
+            (Some(node), _) => Home::on_in(runtime, node)?,
+            (None, Some(device)) => {
+                let name =
+                    device.parse().map_err(|error| Error::NoDevice(DeviceError::Name(error)))?;
+                let near = runtime.topology().near_device(Path::new("/"), &name);
+                Home::near_device_in(runtime, &near.map_err(Error::NoDevice)?)?
+            }
+            (None, None) => Home::pick_in(runtime),
         };
         // The guard belongs to this thread, which alone sees the list.
         let guard = home.enter()?;

@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 pub(crate) fn of(error: &Error) -> PyErr {
     match error {
         Error::NoHome(_)
+        | Error::NoDevice(_)
         | Error::NoSuchNode { .. }
         | Error::NoSuchCpu { .. }
         | Error::UnknownName { .. }

@@ -54,8 +54,8 @@ struct Place {
 
 #[pymethods]
 impl HomeTable {
-    /// Makes a table for the nodes (`numa`) or last-level caches (`cache`) that this process may use. `pretended` replaces them in tests:
-    /// for each place the node of its memory, and its CPUs.
+    /// Makes a table for the nodes (`numa`) or last-level caches (`cache`) that this process may use, without isolated
+    /// CPUs if there are others. `pretended` replaces them in tests: for each place the node of its memory, and its CPUs.
     #[new]
     #[pyo3(signature = (scope, memory, pretended))]
     fn new(
@@ -76,7 +76,7 @@ impl HomeTable {
             Some(places) => pretend(places),
             None => {
                 let machine = machine(py)?;
-                let allowed = machine.limits.effective();
+                let allowed = machine.limits.housekeeping();
                 let of = if by_cache { Nodes::by_cache } else { Nodes::of };
                 of(&machine.topology, &allowed)
             }

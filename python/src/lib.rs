@@ -50,5 +50,5 @@ mod _nearq {
     #[pymodule_export]
     use crate::runtime::{after_fork_in_child, close};
     #[pymodule_export]
-    use crate::topology::{cpus, nodes, pods, scopes};
+    use crate::topology::{cpus, nodes, nodes_near, pods, scopes};
 }

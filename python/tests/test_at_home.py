@@ -20,6 +20,20 @@ def test_a_node_that_cannot_be_a_home_is_refused_with_those_that_can() -> None:
         nearq.at_home(-1)
 
 
+def test_a_thread_is_at_home_near_a_device() -> None:
+    with pytest.raises(ValueError, match="no such network interface"):
+        nearq.at_home("netdev:nosuch0")
+    with pytest.raises(ValueError, match="no kind of device"):
+        nearq.at_home("nosuch")
+    disks = [disk for disk in os.listdir("/sys/block") if os.path.exists(f"/sys/block/{disk}/device")]
+    if not disks:
+        pytest.skip("this machine has no disk")
+    nodes = nearq.nodes_near(f"block:{disks[0]}")
+    with nearq.at_home(f"block:{disks[0]}") as home:
+        assert home.node in nodes
+        assert f"block:{disks[0]}" in home.explain() or len(nearq.nodes()) == 1
+
+
 def test_a_thread_is_at_home_until_the_block_ends() -> None:
     before = os.sched_getaffinity(0)
     for node in nearq.nodes():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,33 @@ def test_cpus_are_those_of_the_affinity_mask() -> None:
         assert [pod.cpus for pod in nearq.pods("cpu")] == [(first,)]
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def test_isolated_cpus_are_left_out_unless_there_are_no_others(tmp_path: Path) -> None:
+    cpus = nearq.cpus()
+    if len(cpus) < 2:
+        pytest.skip("it takes two CPUs; to have it: those")
+    isolated = tmp_path / "isolated"
+    program = (
+        "import json, nearq; print(json.dumps([nearq.cpus(), [cpu for node in nearq.nodes() for cpu in node.cpus],"
+        "[cpu for pod in nearq.pods() for cpu in pod.cpus]]))"
+    )
+
+    # In a mount namespace, the kernel's list of isolated CPUs is a file of ours.
+    def seen(*names: int) -> list[list[int]]:
+        isolated.write_text(",".join(map(str, names)) + "\n")
+        mount = 'mount --bind "$1" /sys/devices/system/cpu/isolated || exit 77; exec "$2" -c "$3"'
+        command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", str(isolated), sys.executable, program]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if ran.returncode == 77 or ran.stderr.startswith("unshare:"):
+            pytest.skip("no mount namespaces; to have it: a system that lets users make them")
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)  # type: ignore[no-any-return]
+
+    for found in seen(cpus[-1]):
+        assert found == list(cpus[:-1])
+    for found in seen(*cpus):
+        assert found == list(cpus)
 
 
 def test_nodes_are_those_of_the_system() -> None:

@@ -1,7 +1,7 @@
 //! On which CPUs the threads of each pool may run, and the thread that keeps them there while the process's CPUs change.
 //!
-//! A pool's mask is its pod's CPUs that the process may use; if there is none, all CPUs that the process may use. A thread of the pool gets
-//! the mask when it starts. While calls run closures in the pools, the *follower* looks once a second at what the process may use: its
+//! A pool's mask is its pod's CPUs that the process may use, except isolated ones; if there is none, all such CPUs. If the process may use
+//! isolated CPUs only, they count as any others ([`Limits::housekeeping`]). A thread of the pool gets the mask when it starts. While calls run closures in the pools, the *follower* looks once a second at what the process may use: its
 //! mask, its cpuset, and which CPUs are online. If that changes a pool's mask, the pool's threads get the new one. While there is no such
 //! call, the follower sleeps.
 //!
@@ -51,9 +51,10 @@ struct State {
 pub(crate) struct Call<'a>(&'a Masks);
 
 impl Masks {
-    pub(crate) fn new(plan: &Plan, allowed: &CpuSet) -> Self {
+    pub(crate) fn new(plan: &Plan, limits: &Limits) -> Self {
+        let allowed = limits.housekeeping();
         let pods = plan.pods.iter().map(|pod| {
-            let mask = mask_of(&pod.cpus, allowed);
+            let mask = mask_of(&pod.cpus, &allowed);
             PodMask { cpus: pod.cpus.clone(), state: Mutex::new(State { mask, threads: vec![] }) }
         });
         Self {
@@ -126,7 +127,7 @@ impl Masks {
         let Ok(found) = Linux::reread_machine(|| Arc::clone(known)) else { return };
         let topology = found.topology.unwrap_or_else(|| known.0.topology.clone());
         *known = Arc::new(Known(Machine { topology, limits: found.limits }));
-        let allowed = known.0.limits.effective();
+        let allowed = known.0.limits.housekeeping();
         self.pods.iter().for_each(|pod| pod.adapt(&allowed));
     }
 }

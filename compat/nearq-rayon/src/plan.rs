@@ -28,7 +28,7 @@ pub(crate) struct PlannedPod {
 }
 
 impl Plan {
-    /// The pods of a scope in which the process may use a CPU. The threads of another pod would have nowhere to run.
+    /// The pods of a scope in which the process may use a CPU that is not isolated. The threads of another pod would have nowhere to run.
     pub(crate) fn new(
         machine: &Machine,
         scope: AffinityScope,
@@ -37,7 +37,7 @@ impl Plan {
         stack_size: Option<usize>,
     ) -> Self {
         let Machine { topology, limits } = machine;
-        let allowed = limits.effective();
+        let allowed = limits.housekeeping();
         let (used, unused): (Vec<_>, Vec<_>) = topology
             .groups(scope, DEFAULT_SHARD_SIZE)
             .into_iter()

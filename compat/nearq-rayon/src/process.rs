@@ -42,7 +42,7 @@ pub(crate) struct ProcessPools {
 
 impl ProcessPools {
     pub(crate) fn start(plan: &Plan, machine: Machine) -> Result<Self, Error> {
-        let masks = Arc::new(Masks::new(plan, &machine.limits.effective()));
+        let masks = Arc::new(Masks::new(plan, &machine.limits));
         let pools = (0..plan.pods.len()).map(|pod| pool(plan, pod, &masks));
         let pools = pools.collect::<Result<_, _>>()?;
         let started = Self { process: process_number(), masks, pools, child: OnceLock::new() };

@@ -3,6 +3,7 @@
 use nearq_platform::Machine;
 use nearq_topology::{AffinityScope, CpuSet, Limits, Quota, Topology};
 
+use crate::masks::Masks;
 use crate::plan::Plan;
 
 fn machine(description: &str, allowed: &str) -> Machine {
@@ -33,6 +34,21 @@ fn pods_that_the_process_may_use_have_a_thread_for_each_cpu() {
     );
     let found = plan(&machine, AffinityScope::System, Some(5));
     assert_eq!(pods(&found), [("0-15".to_owned(), None, 5)]);
+}
+
+#[test]
+fn isolated_cpus_have_no_threads_unless_there_are_no_others() {
+    let mut machine = machine("l3:3 core:4", "0-11");
+    machine.limits.isolated = "2-3,8-11".parse().unwrap();
+    let found = plan(&machine, AffinityScope::Cache, None);
+    assert_eq!(pods(&found), [("0-3".into(), Some(0), 2), ("4-7".into(), Some(0), 4)]);
+    let masks = Masks::new(&found, &machine.limits);
+    assert_eq!([0, 1].map(|pod| masks.mask(pod).to_list()), ["0-1", "4-7"]);
+
+    machine.limits.affinity = "8-9".parse().unwrap();
+    let found = plan(&machine, AffinityScope::Cache, None);
+    assert_eq!(pods(&found), [("8-11".into(), Some(0), 2)]);
+    assert_eq!(Masks::new(&found, &machine.limits).mask(0).to_list(), "8-9");
 }
 
 #[test]

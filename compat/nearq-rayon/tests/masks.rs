@@ -72,7 +72,7 @@ fn restrict_threads(named: &str, cpus: &CpuSet) {
 }
 
 fn main() {
-    let all = Linux::machine().unwrap().limits.effective();
+    let all = Linux::machine().unwrap().limits.housekeeping();
     let first = CpuSet::single(all.first().unwrap());
     if all.len() < 2 || all.last() >= Some(1024) {
         skipped::skipped("threads of pools follow masks", "it takes two CPUs below 1024", "those");

@@ -41,7 +41,7 @@ fn panic_text(f: impl FnOnce()) -> String {
 fn threads_of_a_pool_run_on_the_cpus_of_its_pod() {
     for scope in AffinityScope::ALL {
         let pools = Pools::builder().scope(*scope).threads(3).build().unwrap();
-        let allowed = Linux::machine().unwrap().limits.effective();
+        let allowed = Linux::machine().unwrap().limits.housekeeping();
         let mut seen = CpuSet::new();
         for pod in pools.pods() {
             let masks = pod.run(|| rayon::broadcast(|_| (my_mask(), Linux::current_cpu())));

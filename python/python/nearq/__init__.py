@@ -10,7 +10,7 @@ The command `nearq`, which this package brings too, inspects and tunes programs 
 
 from nearq._executor import Executor
 from nearq._homes import AtHome, Home, Homes, at_home, home_initializer
-from nearq._topology import SCOPES, Node, Pod, Scope, cpus, nodes, pods
+from nearq._topology import SCOPES, Node, Pod, Scope, cpus, nodes, nodes_near, pods
 
 __all__ = [
     "SCOPES",
@@ -25,6 +25,7 @@ __all__ = [
     "cpus",
     "home_initializer",
     "nodes",
+    "nodes_near",
     "pods",
 ]
 __version__ = "0.1.0"

@@ -22,8 +22,10 @@ class AtHome:
     A thread that enters several homes leaves the last one first.
     """
 
-    def __init__(self, node: int | None = None) -> None:
-        self._number, self._node, self._why = _nearq.enter_home(checked_node(node))
+    def __init__(self, node: int | str | None = None) -> None:
+        device = node if isinstance(node, str) else None
+        number = None if isinstance(node, str) else checked_node(node)
+        self._number, self._node, self._why = _nearq.enter_home(number, device)
 
     @property
     def node(self) -> int | None:
@@ -56,15 +58,16 @@ class AtHome:
         return f"<nearq.AtHome on node {self._node}>"
 
 
-def at_home(node: int | None = None) -> AtHome:
-    """Bind the calling thread to a node, or to the one with the fewest homes of this process.
+def at_home(node: int | str | None = None) -> AtHome:
+    """Bind the calling thread to a node, to that of a device such as "gpu:0", or to the one with the fewest homes of this process.
 
     It runs on the node's CPUs only, and memory that it touches first comes from the node. Threads and processes that it starts from then on
     begin with both. So a process that calls this before its work begins is at home as a whole.
 
     The binding holds until the thread ends. `with at_home(1):` undoes it at the end of the block, `leave()` at once.
 
-    Raises ValueError, which names the nodes that can be a home, if this one cannot; OSError if the system refuses the CPUs.
+    Raises ValueError, which names the nodes that can be a home, or the devices that exist, if this one cannot or does not; OSError if the
+    system refuses the CPUs.
     """
     return AtHome(node)
 

@@ -1,4 +1,4 @@
-"""What the machine consists of, as far as this process may use it.
+"""What the machine consists of, as far as this process may use it. Isolated CPUs are left out, unless it may use no others.
 
 Each call reads the machine again: CPUs go offline, and a cpuset or an affinity mask may change.
 """
@@ -40,13 +40,26 @@ class Pod:
 
 
 def cpus() -> tuple[int, ...]:
-    """Return the CPUs that this process may use, by affinity mask, cpuset and what is online."""
+    """Return the CPUs that this process may use, by affinity mask, cpuset and what is online.
+
+    Isolated CPUs (isolcpus=, nohz_full=, isolated cpuset partitions) are left out, unless there are no others:
+    unbound and ordered queues keep off them.
+    """
     return tuple(_nearq.cpus())
 
 
 def nodes() -> tuple[Node, ...]:
     """Return the NUMA nodes of which this process may use CPUs."""
     return tuple(Node(node, tuple(cpus), memory) for node, cpus, memory in _nearq.nodes())
+
+
+def nodes_near(device: str) -> tuple[int, ...]:
+    """Return the numbers of the nodes that a device is near, usually one.
+
+    It is named as in `nearq run --near`: gpu:0, pci:0000:41:00.0, netdev:eth0, block:nvme0n1, file:/data/x or ip:10.0.0.1.
+    Raises ValueError, which names the devices that exist, if there is no such device or its node is not known.
+    """
+    return tuple(_nearq.nodes_near(device))
 
 
 def pods(scope: Scope = "cache") -> tuple[Pod, ...]:
