@@ -15,25 +15,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
 
+from hwloc import known_differences, lstopo, machines
+
 FACTS = ["packages", "nodes", "caches", "cores", "CPUs"]
-
-
-def machines(folder):
-    """The archives, XML files and headers, each with a name that tells them apart."""
-    for place, folders, files in sorted(os.walk(folder)):
-        folders[:] = sorted(each for each in folders if each != "apt")
-        for file in sorted(files):
-            path = os.path.join(place, file)
-            origin = os.path.relpath(path, folder).split(os.sep)[0]
-            if file.endswith((".tar.bz2", ".tar.gz")):
-                yield f"{origin}/{file.rsplit('.tar.', 1)[0]}", path, "sysfs"
-            elif file.endswith(".xml"):
-                yield f"{origin}/{file}", path, "xml"
-            elif file.endswith(".h"):
-                yield f"{origin}/{file.removesuffix('.h')}", path, "header"
 
 
 def unpacked(archive, folder):
@@ -88,13 +74,8 @@ def by_nearq(nearq, name):
 
 
 def by_lstopo(path, kind):
-    options = ["--input", path, "--if", {"sysfs": "fsroot", "xml": "xml"}[kind], "--disallowed", "--of", "xml"]
-    # What this machine's own CPUs say is not asked for.
-    environment = {**os.environ, "HWLOC_COMPONENTS": "-x86", "HWLOC_HIDE_ERRORS": "2"}
-    run = subprocess.run(["lstopo-no-graphics", *options], capture_output=True, text=True, timeout=60, env=environment)
-    try:
-        root = ElementTree.fromstring(run.stdout)
-    except ElementTree.ParseError:
+    root = lstopo(path, kind)
+    if root is None:
         return None
     counts = {kind: 0 for kind in ["Package", "NUMANode", "Core", "PU"]}
     caches, cpus = set(), set()
@@ -149,15 +130,6 @@ def failures(nearq, name):
         return [found for found in pool.map(failure, EXPERIMENTS) if found]
 
 
-def known_differences(path):
-    known = {}
-    for line in open(path):
-        if line.strip() and not line.startswith("#"):
-            machine, fact, ours, theirs, reason = line.split(None, 4)
-            known[machine, fact] = (ours, theirs, reason.strip())
-    return known
-
-
 def main(folder, nearq, differences):
     known = known_differences(differences)
     compared, explained, wrong, seen = {}, 0, [], set()
@@ -166,7 +138,7 @@ def main(folder, nearq, differences):
         nonlocal explained
         seen.add((machine, fact))
         line = known.get((machine, fact))
-        if line and line[:2] == (str(ours), str(theirs)):
+        if line == (str(ours), str(theirs)):
             explained += 1
         else:
             wrong.append(f"{machine} {fact} {ours} {theirs} (not explained)")
@@ -189,8 +161,11 @@ def main(folder, nearq, differences):
         wrong.extend(f"{machine}: {failure}" for failure in failures(nearq, name))
 
     names = set()
-    for machine, path, kind in machines(folder):
-        names.add(machine.split("/")[0])
+    for file, path, kind in machines(folder):
+        # A name that tells apart machines of different origins.
+        origin = os.path.relpath(path, folder).split(os.sep)[0]
+        machine = f"{origin}/{file}"
+        names.add(origin)
         if kind == "xml":
             compare(machine, path, kind)
             continue
