@@ -311,7 +311,8 @@ pub fn run_own_job<P: Platform>() -> bool {
     false
 }
 
-/// Steals a job of the queue whose item the caller runs, and runs it. False if there is none.
+/// Steals a job of the queue whose item the caller runs, and runs it. False if there is none. If the owner of a job has to be asked for it,
+/// the caller waits for [`PATIENCE`]: the owner may be blocked, and a caller that has nothing else to do may only be calling this.
 #[doc(hidden)]
 pub fn run_stolen_job<P: Platform>() -> bool {
     let Some(deque) = current_deque::<P>() else { return false };
@@ -322,11 +323,21 @@ pub fn run_stolen_job<P: Platform>() -> bool {
     with_current::<P, _>(|context| {
         let queue = queue_of(deque);
         let mut asked = None;
-        let stolen = victims(context, queue, deque).find_map(|victim| {
-            let may = || core::ptr::addr_eq(victim.group(), queue);
-            steal_from(context.worker.index, victim, may, &mut asked)
-        });
-        stolen.map(|stolen| stolen.run(context, deque)).is_some()
+        loop {
+            let round = P::now();
+            let stolen = victims(context, queue, deque).find_map(|victim| {
+                let may = || core::ptr::addr_eq(victim.group(), queue);
+                steal_from(context.worker.index, victim, may, &mut asked)
+            });
+            if let Some(stolen) = stolen {
+                stolen.run(context, deque);
+                return true;
+            }
+            if asked.is_none_or(|asked| round - asked >= PATIENCE) {
+                return false;
+            }
+            P::pause(PAUSES);
+        }
     })
     .unwrap_or(false)
 }

@@ -5,7 +5,7 @@ use nearq_platform::{Ordering, Platform};
 use super::in_use::InUse;
 use super::stealing::{Stolen, steal_from, victims};
 use super::waiting::run_closure;
-use super::{PAUSES, SEARCH};
+use super::{PATIENCE, PAUSES, SEARCH};
 use crate::deque::{Deque, Requests};
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::context::{Context, with_current};
@@ -133,9 +133,14 @@ impl<P: Platform> ThiefAtWork<'_, P> {
     }
 
     /// Searches until there is a job or a closure, or for long enough.
+    ///
+    /// The first round may take longer than that: over hundreds of deques, or if the thread is preempted. If it has asked owners, the search
+    /// goes on until a round has claimed what they did not make public. Otherwise thieves would call each other for ever and steal nothing.
     fn find(&self) -> Option<Found<'_, P>> {
         let since = P::now();
+        let mut round = since;
         let mut asked = None;
+        let mut asked_first = None;
         loop {
             if let Some(closure) = self.team.and_then(Team::take_own) {
                 return Some(Found::Closure(closure));
@@ -150,9 +155,12 @@ impl<P: Platform> ThiefAtWork<'_, P> {
             if let Some(closure) = self.team.and_then(Team::take_shared) {
                 return Some(Found::Closure(closure));
             }
-            if P::now() - since >= SEARCH {
+            let now = P::now();
+            let asked_first = *asked_first.get_or_insert(asked);
+            if now - since >= SEARCH && asked_first.is_none_or(|asked| round - asked >= PATIENCE) {
                 return None;
             }
+            round = now;
             P::pause(PAUSES);
         }
     }

@@ -7,7 +7,7 @@ use nearq_platform::{Instant, Platform};
 use super::in_use::queue_of;
 use super::stealing::victims;
 use super::thief::steal_for;
-use super::{PAUSES, SEARCH};
+use super::{PATIENCE, PAUSES, SEARCH};
 use crate::base::outcome::contain;
 use crate::deque::job::Job;
 use crate::deque::{Deque, Popped};
@@ -65,6 +65,7 @@ fn wait_for_others<P: Platform, A: Awaited<P>>(
     awaited: &A,
 ) -> Result<(), InChild> {
     let mut since = P::now();
+    let mut round = since;
     let mut asked = None;
     loop {
         run_down_to(deque, floor);
@@ -74,12 +75,21 @@ fn wait_for_others<P: Platform, A: Awaited<P>>(
         let helped = with_current::<P, _>(|context| awaited.help(context, &mut asked));
         if helped.ok_or(InChild)? || attend(deque, A::KIND) {
             (since, asked) = (P::now(), None);
-        } else if P::now() - since >= SEARCH
-            && (!asks_for_parts(deque, awaited) || P::now() - since >= LONGEST_SEARCH)
+            round = since;
+            continue;
+        }
+        let now = P::now();
+        // An owner that was asked may be blocked: then a round must have claimed its jobs before the caller sleeps.
+        let has_claimed = || asked.is_none_or(|asked| round - asked >= PATIENCE);
+        if now - since >= SEARCH
+            && (!asks_for_parts(deque, awaited)
+                || has_claimed() && P::now() - since >= LONGEST_SEARCH)
         {
             sleep(deque, A::KIND, || awaited.is_done() || awaited.has_news());
             (since, asked) = (P::now(), None);
+            round = since;
         } else {
+            round = now;
             P::pause(PAUSES);
         }
     }

@@ -9,7 +9,7 @@ use nearq_core::inspect::PoolStatistics;
 use nearq_core::{AffinityScope, Runtime, Workqueue};
 use nearq_lock::Mutex;
 use nearq_platform::LockPlatform;
-use nearq_sim::{Faults, Sim, Simulation, compute};
+use nearq_sim::{Costs, Faults, Sim, Simulation, compute};
 use nearq_topology::Topology;
 
 use crate::common::simulate;
@@ -419,4 +419,40 @@ fn scopes_end_whatever_goes_wrong() {
         });
         assert_eq!(outcome.expect(), [128; 3], "seed {seed}");
     }
+}
+
+/// On a slow machine, a round over the deques of many blocked workers takes longer than a search, and the owners do not answer: their jobs
+/// are claimed all the same.
+#[test]
+fn each_of_many_leaves_that_wait_for_the_others_is_stolen() {
+    fn wait(
+        runtime: &Runtime<Sim>,
+        queue: &Workqueue<Sim>,
+        depth: u32,
+        arrived: &Mutex<usize, Sim>,
+    ) {
+        if depth > 0 {
+            let half = || wait(runtime, queue, depth - 1, arrived);
+            queue.join(half, half);
+            return;
+        }
+        *arrived.lock() += 1;
+        runtime.block_in_place(|| {
+            while *arrived.lock() < 32 {
+                Sim::sleep(Duration::from_millis(1));
+            }
+        });
+    }
+    let machine = Topology::from_synthetic("core:2").expect("well formed");
+    let mut costs = Costs::DEFAULT;
+    (costs.own_line, costs.own_line_ps) = (500, 500_000);
+    let simulation = Simulation::new(machine, 1).costs(costs).time_limit(Duration::from_secs(20));
+    let outcome = simulation.run(|| {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue = runtime.workqueue_builder("leaves").build().expect("valid");
+        let arrived = Mutex::<_, Sim>::new_in(0);
+        queue.install(|| wait(&runtime, &queue, 5, &arrived));
+        arrived.into_inner()
+    });
+    assert_eq!(outcome.expect(), 32);
 }
