@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn isolated_cpus_are_for_those_who_name_them() {
+    fn isolated_cpus_are_used_only_if_a_mask_names_them() {
         let mut here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
         here.limits.isolated = "3-7".parse().unwrap();
         let unbound = |here: &MachineConfig, mask: Option<&str>| {

@@ -10,6 +10,7 @@ mod hooks;
 mod isolated;
 mod late;
 mod limits;
+mod near_device;
 mod ordered;
 mod per_cpu;
 mod promises;

@@ -21,11 +21,14 @@ fn machine() -> Topology {
 }
 
 /// The node of a CPU on that machine.
-fn node(cpu: usize) -> usize {
+pub(crate) fn node(cpu: usize) -> usize {
     cpu / 4
 }
 
-fn simulate<R: 'static>(seed: u64, program: impl FnOnce(Runtime<Sim>) -> R + 'static) -> R {
+pub(crate) fn simulate<R: 'static>(
+    seed: u64,
+    program: impl FnOnce(Runtime<Sim>) -> R + 'static,
+) -> R {
     let outcome = Simulation::new(machine(), seed).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         program(runtime)
@@ -49,7 +52,7 @@ fn runs(statistics: &[PoolStatistics]) -> (u64, u64) {
 }
 
 /// Runs `main` in a thread that stays on one CPU.
-fn on_cpu(cpu: usize, main: impl FnOnce() + Send + 'static) {
+pub(crate) fn on_cpu(cpu: usize, main: impl FnOnce() + Send + 'static) {
     let spec = ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };
     Sim::join(Sim::spawn(spec, main).expect("a thread can be started"));
 }
@@ -574,46 +577,4 @@ fn concurrent_changes_lose_no_items_and_release_all_homes() {
         let (ran, wanted) = disturbed(seed);
         assert_eq!(ran, wanted, "seed {seed}");
     }
-}
-
-/// The node of a device is found in the files of a machine of the same shape: a simulated machine has no devices.
-#[test]
-fn the_items_of_a_queue_near_a_device_run_on_the_device_s_node() {
-    let folder = std::env::temp_dir().join(format!("nearq-near-{}", std::process::id()));
-    let file = |name: &str, text: &str| {
-        let path = folder.join("sys").join(name);
-        std::fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
-        std::fs::write(path, text).expect("a file");
-    };
-    file("devices/system/cpu/online", "0-7");
-    file("devices/system/cpu/present", "0-7");
-    for node in 0..2 {
-        file(&format!("devices/system/node/node{node}/cpulist"), ["0-3", "4-7"][node]);
-    }
-    for (name, text) in [("class", "0x030200"), ("vendor", "0x10de"), ("numa_node", "1")] {
-        file(&format!("devices/pci0000:40/0000:41:00.0/{name}"), text);
-    }
-    std::fs::create_dir_all(folder.join("sys/bus/pci/devices")).expect("a folder");
-    let link = folder.join("sys/bus/pci/devices/0000:41:00.0");
-    std::os::unix::fs::symlink("../../../devices/pci0000:40/0000:41:00.0", link).expect("a link");
-    let machine = Topology::from_sysfs(&folder).expect("a machine");
-    let near = machine.near_device(&folder, &"gpu:0".parse().expect("a name"));
-    std::fs::remove_dir_all(&folder).expect("it is there");
-    let near = near.expect("it is there");
-    let nodes = simulate(1, move |runtime| {
-        let home = Home::near_device_in(&runtime, &near).expect("its node can be a home");
-        assert!(home.explain().contains("gpu:0 is near it"), "{}", home.explain());
-        let queue = runtime.workqueue_builder("near").home(&home).build().expect("a queue");
-        let nodes = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
-        let noted = Arc::clone(&nodes);
-        on_cpu(0, move || {
-            for _ in 0..20 {
-                let noted = Arc::clone(&noted);
-                drop(queue.spawn(move || noted.lock().push(node(Sim::current_cpu()))));
-            }
-            queue.flush().expect("the thread is not one of its workers");
-        });
-        Arc::clone(&nodes)
-    });
-    assert_eq!(*nodes.lock(), [1; 20]);
 }

@@ -36,16 +36,16 @@ impl Acting<'_> {
         let found = self.take_in_passing(false);
         // The mutex is reserved for no thread: `try_lock` takes it anyway.
         self.word().reserved &= self.is(Mutant::ReservedIgnored);
-        self.find_who_passed(found);
+        self.find_passing_threads(found);
     }
 
     pub(super) fn store_locked(&mut self) {
         let found = self.take_in_passing(false);
-        self.find_who_passed(found);
+        self.find_passing_threads(found);
     }
 
     /// The check in `Waiting::passed_by`.
-    fn find_who_passed(&mut self, found: Word) {
+    fn find_passing_threads(&mut self, found: Word) {
         let in_slot = found.numa && found.tail == 0;
         self.go(if in_slot { At::PassedBy(found.slot) } else { At::Holding });
     }

@@ -5,6 +5,7 @@ mod common;
 
 mod agreement;
 mod decisions;
+mod homes;
 mod properties;
 mod simulated;
 mod stealing;

@@ -225,7 +225,7 @@ fn a_task_for_which_another_node_has_an_idle_cpu_waits_for_the_delay_and_a_tick(
 }
 
 #[test]
-fn who_is_on_its_way_to_a_queue_is_not_missed_by_a_cpu_that_becomes_idle() {
+fn a_cpu_that_becomes_idle_does_not_miss_a_task_on_its_way_to_a_queue() {
     let mut model = Model::new("core:1");
     let all = model.all();
     let first = model.fork(100, &all, MS, 0);
@@ -239,7 +239,7 @@ fn who_is_on_its_way_to_a_queue_is_not_missed_by_a_cpu_that_becomes_idle() {
 }
 
 #[test]
-fn who_comes_to_a_cpu_that_was_crowded_for_long_does_not_wait_for_its_tasks_to_catch_up() {
+fn a_task_that_comes_to_a_long_crowded_cpu_does_not_wait_for_others_to_catch_up() {
     // Four share a CPU for a minute, while the others of its cache have one each.
     let mut model = Model::new("core:4");
     let first: CpuSet = "0".parse().unwrap();
@@ -256,7 +256,7 @@ fn who_comes_to_a_cpu_that_was_crowded_for_long_does_not_wait_for_its_tasks_to_c
 }
 
 #[test]
-fn who_is_light_runs_within_seconds_beside_those_that_are_heavy() {
+fn a_light_task_runs_within_seconds_beside_heavy_ones() {
     for heavy in [1, 3, 10] {
         let mut model = Model::new("core:1");
         let all = model.all();

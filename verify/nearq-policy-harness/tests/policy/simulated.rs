@@ -115,7 +115,7 @@ fn nice_is_honoured_by_two_that_share_a_cpu() {
 }
 
 #[test]
-fn who_is_pinned_to_a_crowded_cpu_gets_its_turn() {
+fn a_task_that_is_pinned_to_a_crowded_cpu_gets_its_turn() {
     let waited = on("numa:2 core:2", 4, || {
         let endless: Vec<_> = (0..12).map(|_| spawn(|| Sim::charge(100_000 * MS))).collect();
         Sim::sleep(20 * MS);
