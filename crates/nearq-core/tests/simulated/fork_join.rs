@@ -456,3 +456,39 @@ fn each_of_many_leaves_that_wait_for_the_others_is_stolen() {
     });
     assert_eq!(outcome.expect(), 32);
 }
+
+/// Two items use up the queue's limit, so there are no thieves. One blocks until a closure that it has offered has run; the other only
+/// yields.
+#[test]
+fn an_item_that_only_yields_runs_the_job_of_a_blocked_one() {
+    let machine = Topology::from_synthetic("core:2").expect("well formed");
+    let outcome = Simulation::new(machine, 1).time_limit(Duration::from_secs(20)).run(|| {
+        let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
+        let queue =
+            Arc::new(runtime.workqueue_builder("two").max_active(2).build().expect("valid"));
+        let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
+        let [(blocked, is_done), (yields, has_ended)] =
+            [(); 2].map(|()| (Arc::clone(&queue), Arc::clone(&ran)));
+        let yields = queue.spawn(move || {
+            yields.scope(|_| {
+                while !*has_ended.lock() {
+                    nearq_core::team::run_stolen_job::<Sim>();
+                    compute(Duration::from_micros(1));
+                }
+            });
+        });
+        let blocked = queue.spawn(move || {
+            let wait = || {
+                while !*is_done.lock() {
+                    Sim::sleep(Duration::from_millis(1));
+                }
+            };
+            // The first closure that an item offers is public.
+            blocked.join(|| blocked.join(wait, || *is_done.lock() = true), || ());
+        });
+        blocked.join().expect("no panic");
+        yields.join().expect("no panic");
+        *ran.lock()
+    });
+    assert!(outcome.expect());
+}
