@@ -1,6 +1,5 @@
 //! Bad input: one clear line, and nothing is lost.
 
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -272,7 +271,7 @@ fn a_server_that_is_away_for_a_while_loses_nothing() {
 }
 
 /// A worker that runs its only job, which takes a second, and what the job writes.
-fn worker_with_a_job(server: &Server) -> (Child, PathBuf) {
+fn worker_with_a_job(server: &Server) -> (Child, String) {
     server.submit("1\n", &[]);
     let log = server.folder.path("log-of-jobs");
     let mut command = server.worker(&["-j2", "--", "sh", "-c"]);
