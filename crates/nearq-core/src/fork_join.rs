@@ -18,9 +18,9 @@
 //! queue used before its attributes changed. It takes jobs of its own queue only. If all jobs of a deque are private, it asks the owner to
 //! make some public; if the owner does not answer within [`PATIENCE`], the thief does it.
 //!
-//! A thief stops searching when it has found a job, or after [`SEARCH`]. If no other one searches then, it calls the next thief if it sees
-//! a job. If it sees none, it asks the owner of each deque to call one at the next push, and looks at the deques once more. Then it runs
-//! what it has found, or ends.
+//! A thief stops searching when it has found a job, or after [`SEARCH`]; but if its first round has asked an owner, not before it has
+//! claimed what that one did not make public. If no other one searches then, it calls the next thief if it sees a job. If it sees none, it
+//! asks the owner of each deque to call one at the next push, and looks at the deques once more. Then it runs what it has found, or ends.
 //!
 //! # How a join or a scope waits
 //! If a thief has the job, the caller runs jobs that the thief offers: they are parts of what the caller waits for (leapfrogging; D. Wagner
@@ -58,7 +58,7 @@ mod thief;
 mod waiting;
 
 use in_use::{InUse, answer, current_deque, queue_of};
-use stealing::{steal_from, victims};
+use stealing::{has_claimed, steal_any};
 pub(crate) use thief::steal_for;
 use waiting::{Awaited, Wait};
 
@@ -325,15 +325,11 @@ pub fn run_stolen_job<P: Platform>() -> bool {
         let mut asked = None;
         loop {
             let round = P::now();
-            let stolen = victims(context, queue, deque).find_map(|victim| {
-                let may = || core::ptr::addr_eq(victim.group(), queue);
-                steal_from(context.worker.index, victim, may, &mut asked)
-            });
-            if let Some(stolen) = stolen {
+            if let Some(stolen) = steal_any(context, queue, deque, &mut asked) {
                 stolen.run(context, deque);
                 return true;
             }
-            if asked.is_none_or(|asked| round - asked >= PATIENCE) {
+            if has_claimed(asked, round) {
                 return false;
             }
             P::pause(PAUSES);

@@ -62,6 +62,25 @@ pub(super) fn victims<'a, P: Platform>(
         .filter(move |other| !core::ptr::eq(*other, deque))
 }
 
+/// Steals a job of the queue for the owner of `own`. `asked`: as for [`steal_from`].
+pub(super) fn steal_any<'a, P: Platform>(
+    context: &Context<'a, P>,
+    queue: &'a Queue<P>,
+    own: &'a Deque<P>,
+    asked: &mut Option<Instant>,
+) -> Option<Stolen<'a, P>> {
+    victims(context, queue, own).find_map(|victim| {
+        let may = || core::ptr::addr_eq(victim.group(), queue);
+        steal_from(context.worker.index, victim, may, asked)
+    })
+}
+
+/// Whether a round over the deques that began then has claimed what owners who were `asked` did not make public; true if none was asked. An
+/// owner may be blocked and never answer, so a caller goes on until then before it gives up.
+pub(super) fn has_claimed(asked: Option<Instant>, round: Instant) -> bool {
+    asked.is_none_or(|asked| round - asked >= PATIENCE)
+}
+
 /// Runs a job that is offered by the thief of the job with that progress. False if there was none.
 pub(super) fn help_thief<P: Platform>(
     context: &Context<'_, P>,

@@ -3,9 +3,9 @@
 use nearq_platform::{Ordering, Platform};
 
 use super::in_use::InUse;
-use super::stealing::{Stolen, steal_from, victims};
+use super::stealing::{Stolen, has_claimed, steal_any, victims};
 use super::waiting::run_closure;
-use super::{PATIENCE, PAUSES, SEARCH};
+use super::{PAUSES, SEARCH};
 use crate::deque::{Deque, Requests};
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::context::{Context, with_current};
@@ -145,11 +145,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
             if let Some(closure) = self.team.and_then(Team::take_own) {
                 return Some(Found::Closure(closure));
             }
-            let stolen = self.victims().find_map(|victim| {
-                let may = || core::ptr::addr_eq(victim.group(), self.queue);
-                steal_from(self.context.worker.index, victim, may, &mut asked)
-            });
-            if let Some(stolen) = stolen {
+            if let Some(stolen) = steal_any(self.context, self.queue, self.deque, &mut asked) {
                 return Some(Found::Job(stolen));
             }
             if let Some(closure) = self.team.and_then(Team::take_shared) {
@@ -157,7 +153,7 @@ impl<P: Platform> ThiefAtWork<'_, P> {
             }
             let now = P::now();
             let asked_first = *asked_first.get_or_insert(asked);
-            if now - since >= SEARCH && asked_first.is_none_or(|asked| round - asked >= PATIENCE) {
+            if now - since >= SEARCH && has_claimed(asked_first, round) {
                 return None;
             }
             round = now;

@@ -5,9 +5,9 @@ use core::time::Duration;
 use nearq_platform::{Instant, Platform};
 
 use super::in_use::queue_of;
-use super::stealing::victims;
+use super::stealing::{has_claimed, victims};
 use super::thief::steal_for;
-use super::{PATIENCE, PAUSES, SEARCH};
+use super::{PAUSES, SEARCH};
 use crate::base::outcome::contain;
 use crate::deque::job::Job;
 use crate::deque::{Deque, Popped};
@@ -73,25 +73,20 @@ fn wait_for_others<P: Platform, A: Awaited<P>>(
             return Ok(());
         }
         let helped = with_current::<P, _>(|context| awaited.help(context, &mut asked));
-        if helped.ok_or(InChild)? || attend(deque, A::KIND) {
-            (since, asked) = (P::now(), None);
-            round = since;
-            continue;
-        }
-        let now = P::now();
-        // An owner that was asked may be blocked: then a round must have claimed its jobs before the caller sleeps.
-        let has_claimed = || asked.is_none_or(|asked| round - asked >= PATIENCE);
-        if now - since >= SEARCH
-            && (!asks_for_parts(deque, awaited)
-                || has_claimed() && P::now() - since >= LONGEST_SEARCH)
-        {
+        if !helped.ok_or(InChild)? && !attend(deque, A::KIND) {
+            let now = P::now();
+            let may_sleep = now - since >= SEARCH
+                && (!asks_for_parts(deque, awaited)
+                    || has_claimed(asked, round) && P::now() - since >= LONGEST_SEARCH);
+            if !may_sleep {
+                round = now;
+                P::pause(PAUSES);
+                continue;
+            }
             sleep(deque, A::KIND, || awaited.is_done() || awaited.has_news());
-            (since, asked) = (P::now(), None);
-            round = since;
-        } else {
-            round = now;
-            P::pause(PAUSES);
         }
+        since = P::now();
+        (round, asked) = (since, None);
     }
 }
 

@@ -39,7 +39,7 @@ impl Home<Linux> {
     }
 
     /// Makes a home on the node that a device is near: `gpu:0`, `pci:0000:41:00.0`, `netdev:eth0`, `block:nvme0n1`, `file:/data/x` or
-    /// `ip:10.0.0.1` ([`DeviceName`](nearq_topology::DeviceName)). If it is near several nodes, the least loaded of them is chosen. The
+    /// `ip:10.0.0.1` ([`DeviceName`]). If it is near several nodes, the least loaded of them is chosen. The
     /// machine's devices are read at each call.
     ///
     /// ```
