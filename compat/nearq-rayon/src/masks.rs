@@ -1,9 +1,9 @@
 //! On which CPUs the threads of each pool may run, and the thread that keeps them there while the process's CPUs change.
 //!
 //! A pool's mask is its pod's CPUs that the process may use, except isolated ones; if there is none, all such CPUs. If the process may use
-//! isolated CPUs only, they count as any others ([`Limits::housekeeping`]). A thread of the pool gets the mask when it starts. While calls run closures in the pools, the *follower* looks once a second at what the process may use: its
-//! mask, its cpuset, and which CPUs are online. If that changes a pool's mask, the pool's threads get the new one. While there is no such
-//! call, the follower sleeps.
+//! isolated CPUs only, they count as any others ([`Limits::housekeeping`]). A thread of the pool gets the mask when it starts. While calls
+//! run closures in the pools, the *follower* looks once a second at what the process may use: its mask, its cpuset, and which CPUs are
+//! online. If that changes a pool's mask, the pool's threads get the new one. While there is no such call, the follower sleeps.
 //!
 //! A mask that was set on one thread from outside is left alone as long as it lies within the pool's mask. Any other is replaced:
 //! `taskset -a` writes the masks of the process's other threads after that of its main thread, and so perhaps after the follower has.

@@ -53,8 +53,9 @@ pub(crate) fn path(name: &str) -> PathBuf {
 }
 
 /// Which users may tell homes, and near which CPU a thread should wake up. A map knows no owners: a user that may tell homes may tell them
-/// of every user's tasks, and may fill the map. A home is only a preference: at worst it makes other users' tasks slower, and it never takes a CPU from them that they may use. Still,
-/// not every user of a shared machine should be able to set one. So only root may, unless the administrator has made a group for it.
+/// of every user's tasks, and may fill the map. A home is only a preference: at worst it makes other users' tasks slower, and it never
+/// takes a CPU from them that they may use. Still, not every user of a shared machine should be able to set one. So only root may, unless
+/// the administrator has made a group for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tellers {
     Root,
