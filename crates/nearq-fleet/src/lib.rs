@@ -48,5 +48,5 @@ pub use presence::{RunningJob, Worker};
 pub use server::Server;
 pub use source::{Fleet, Plan, Tally};
 pub use status::{Queue, Status, status};
-pub use submit::{Kind, Submission, Submitted, submit};
+pub use submit::{Kind, Progress, Submission, Submitted, submit};
 pub use task::Priority;

@@ -119,6 +119,53 @@ impl Server {
     }
 }
 
+/// Follows the events of a connection: whether it is lost, and what to say.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The address without the password in it.
+    server: String,
+    /// What goes on while the connection is lost.
+    meanwhile: &'static str,
+    is_lost: bool,
+}
+
+impl Link {
+    /// A connection that has just been made.
+    pub(crate) fn new(server: &Server, meanwhile: &'static str) -> Self {
+        Self { server: server.shown(), meanwhile, is_lost: false }
+    }
+
+    /// Whether the connection is lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Takes note of an event; returns what a user should know of it.
+    pub(crate) fn follow(&mut self, event: &Event) -> Option<String> {
+        let server = &self.server;
+        match event {
+            // The first one is that of the beginning.
+            Event::Connected if std::mem::take(&mut self.is_lost) => {
+                Some(format!("connected to {server} again"))
+            }
+            Event::Disconnected => {
+                self.is_lost = true;
+                Some(format!(
+                    "the connection to {server} is lost; {}, and it is made again as soon as that is possible",
+                    self.meanwhile
+                ))
+            }
+            Event::ServerError(error) => Some(format!("{server}: {error}")),
+            Event::Connected
+            | Event::ClientError(_)
+            | Event::LameDuckMode
+            | Event::Draining
+            | Event::Closed
+            | Event::SlowConsumer(_) => None,
+        }
+    }
+}
+
 /// A part of an address, in which `%40` stands for `@`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());

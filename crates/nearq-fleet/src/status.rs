@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
-use crate::api;
+use crate::api::{self, ApiError};
 use crate::presence::{self, Worker};
 use crate::server::Server;
 use crate::streams;
@@ -45,25 +45,56 @@ pub struct Queue {
     pub again: u64,
 }
 
+/// Why there is no answer.
+struct Unanswered {
+    why: String,
+    /// Whether there may be one later.
+    is_passing: bool,
+}
+
+impl From<ApiError> for Unanswered {
+    fn from(error: ApiError) -> Self {
+        Self { why: error.to_string(), is_passing: error.is_passing() }
+    }
+}
+
+impl From<String> for Unanswered {
+    fn from(why: String) -> Self {
+        Self { why, is_passing: false }
+    }
+}
+
 /// Asks for the state of `stream`, whose dead letters go to the subject `dead`, again and again: `show` is called with each answer, and
-/// says when to ask next.
+/// says when to ask next. After the first answer it is also called with the reason, in words, when there is none for now.
 ///
 /// # Errors
-/// There is no such stream, or the server does not answer.
+/// There is no such stream, or the server does not answer the first time.
 pub fn status<E>(
     server: &Server,
     stream: &str,
     dead: &str,
-    mut show: impl FnMut(&Status) -> Result<Option<Duration>, E>,
+    mut show: impl FnMut(Result<&Status, &str>) -> Result<Option<Duration>, E>,
 ) -> Result<Result<(), E>, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no asynchronous runtime: {error}"))?;
     runtime.block_on(async {
         let client = server.connect(|_| ()).await?;
+        let mut has_answered = false;
         loop {
-            let status = ask(&client, stream, dead).await;
-            let status = status.map_err(|error| format!("{}: {error}", server.shown()))?;
-            match show(&status) {
+            let shown = match ask(&client, stream, dead).await {
+                Ok(status) => {
+                    has_answered = true;
+                    show(Ok(&status))
+                }
+                Err(Unanswered { why, is_passing }) => {
+                    let why = format!("{}: {why}", server.shown());
+                    if !(has_answered && is_passing) {
+                        return Err(why);
+                    }
+                    show(Err(&why))
+                }
+            };
+            match shown {
                 Ok(Some(pause)) => tokio::time::sleep(pause).await,
                 Ok(None) => return Ok(Ok(())),
                 Err(error) => return Ok(Err(error)),
@@ -72,9 +103,13 @@ pub fn status<E>(
     })
 }
 
-async fn ask(client: &Client, stream: &str, dead: &str) -> Result<Status, String> {
-    let info = streams::find(client, stream).await?;
-    let consumers = api::consumers(client, stream).await.map_err(|error| error.to_string())?;
+async fn ask(client: &Client, stream: &str, dead: &str) -> Result<Status, Unanswered> {
+    streams::check_name("--stream", stream)?;
+    let info = api::stream(client, stream).await.map_err(|error| Unanswered {
+        why: streams::not_found(stream, &error),
+        is_passing: error.is_passing(),
+    })?;
+    let consumers = api::consumers(client, stream).await?;
     let queues = consumers.into_iter().map(|consumer| Queue {
         waiting: consumer.num_pending,
         out: consumer.num_ack_pending,

@@ -85,12 +85,17 @@ pub(crate) fn check_subject(option: &str, subject: &str) -> Result<(), String> {
 /// There is none, with what to do.
 pub(crate) async fn find(client: &Client, stream: &str) -> Result<StreamInfo, String> {
     check_name("--stream", stream)?;
-    api::stream(client, stream).await.map_err(|error| match error {
+    api::stream(client, stream).await.map_err(|error| not_found(stream, &error))
+}
+
+/// Says why a stream was not found, and what to do.
+pub(crate) fn not_found(stream: &str, error: &ApiError) -> String {
+    match error {
         ApiError::Absent => format!(
             "--stream {stream}: there is no such stream; make it with `nearq submit --create`, or with `nats stream add {stream} --retention work`"
         ),
         error => format!("--stream {stream}: {error}"),
-    })
+    }
 }
 
 /// Whether a stream of that name has a subject for each priority.

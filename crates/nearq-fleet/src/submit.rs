@@ -8,15 +8,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use async_nats::{Client, HeaderMap};
+use async_nats::{Client, Event, HeaderMap};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
 
 use crate::api::{self, ApiError, StreamInfo};
 use crate::presence::host;
-use crate::server::Server;
+use crate::server::{Link, Server};
 use crate::streams;
 use crate::task::{self, Priority, Task};
 
@@ -31,6 +31,9 @@ const LONGEST_REFUSED: usize = 16 << 20;
 
 /// How long a message is sent again and again while the server is away.
 const PATIENCE: Duration = Duration::from_mins(10);
+
+/// What a user is told besides, when the connection is lost.
+const MEANWHILE: &str = "jobs wait here for up to ten minutes";
 
 /// How long until a message is sent again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -74,20 +77,30 @@ pub struct Submitted {
     pub known: u64,
 }
 
-/// Submits the jobs that `input` has, and calls `progress` with their number from time to time.
+/// What is told while jobs are submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// How many jobs the stream has by now.
+    Submitted(u64),
+    /// Something that a user should know, in words.
+    Notice(String),
+}
+
+/// Submits the jobs that `input` has, and calls `tell` from time to time.
 ///
 /// # Errors
 /// Why not all were submitted, and which: in words.
 pub fn submit(
     submission: &Submission,
     input: impl BufRead + Send + 'static,
-    mut progress: impl FnMut(u64),
+    mut tell: impl FnMut(Progress),
 ) -> Result<Submitted, String> {
     check_id(submission.id.as_deref().unwrap_or_default())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no asynchronous runtime: {error}"))?;
     runtime.block_on(async {
-        let client = submission.server.connect(|_| ()).await?;
+        let (events_to, events) = unbounded_channel();
+        let client = submission.server.connect(move |event| drop(events_to.send(event))).await?;
         let shown = submission.server.shown();
         let named = |error| format!("{shown}: {error}");
         if submission.create {
@@ -101,7 +114,8 @@ pub fn submit(
         let id = submission.id.clone().unwrap_or_else(unique);
         let most = client.max_payload();
         let sender = Sending { client, submission, info, id };
-        sender.all(records(input, submission.kind, most), &mut progress).await.map_err(named)
+        let records = records(input, submission.kind, most);
+        sender.all(records, events, &mut tell).await.map_err(named)
     })
 }
 
@@ -177,7 +191,8 @@ impl Sending<'_> {
     async fn all(
         &self,
         mut records: Receiver<io::Result<Vec<u8>>>,
-        progress: &mut impl FnMut(u64),
+        mut events: UnboundedReceiver<Event>,
+        tell: &mut impl FnMut(Progress),
     ) -> Result<Submitted, String> {
         let mut sending = FuturesUnordered::new();
         let mut number = 0;
@@ -185,6 +200,7 @@ impl Sending<'_> {
         // The job that comes first of those that were not submitted, and why.
         let mut refused: Option<(u64, String)> = None;
         let mut is_over = false;
+        let mut link = Link::new(&self.submission.server, MEANWHILE);
         while !is_over || !sending.is_empty() {
             tokio::select! {
                 record = records.recv(), if !is_over && sending.len() < AT_ONCE => {
@@ -201,11 +217,14 @@ impl Sending<'_> {
                         Err(why) => { refused = Some((number, why)); is_over = true; }
                     }
                 }
+                Some(event) = events.recv() => {
+                    link.follow(&event).into_iter().for_each(|said| tell(Progress::Notice(said)));
+                }
                 Some((number, result)) = sending.next() => match result {
                     Ok(duplicate) => {
                         submitted.jobs += 1;
                         submitted.known += u64::from(duplicate);
-                        progress(submitted.jobs);
+                        tell(Progress::Submitted(submitted.jobs));
                     }
                     Err(why) => {
                         is_over = true;

@@ -24,7 +24,7 @@ use crate::api::{self, ApiError};
 use crate::delivery::{ALIVE, Delivery};
 use crate::presence::{self, RunningJob, Worker as Answer};
 use crate::puller::{Pulled, Puller};
-use crate::server::SEND;
+use crate::server::{Link, SEND};
 use crate::settle::{Settlement, has_passed};
 use crate::source::{News, Order, Outlet, Plan, Tally};
 use crate::streams::{self, Lanes};
@@ -66,8 +66,7 @@ struct Worker {
     /// What is done for the jobs that have ended; each says whether its job is dead.
     settlements: FuturesUnordered<LocalBoxFuture<'static, (u64, bool)>>,
     is_stopped: bool,
-    /// Whether the connection is lost.
-    is_lost: bool,
+    link: Link,
     /// Why the last request for jobs was refused that was.
     last_doubt: String,
 }
@@ -122,6 +121,7 @@ async fn connected(
     };
     outlet.send(News::Began(Ok(lanes.ack_wait)));
     let rules = Rules { tries: plan.tries, dead_on: plan.dead_on.clone(), backoff: plan.backoff };
+    let link = Link::new(&plan.server, "jobs run on");
     let worker = Worker {
         client,
         plan: Arc::new(plan),
@@ -136,7 +136,7 @@ async fn connected(
         handed_over: 0,
         settlements: FuturesUnordered::new(),
         is_stopped: false,
-        is_lost: false,
+        link,
         last_doubt: String::new(),
     };
     worker.serve(puller, asked, orders, events).await;
@@ -183,10 +183,10 @@ impl Worker {
                     }
                 },
                 Some((number, is_dead)) = self.settlements.next() => self.settled(number, is_dead),
-                _ = look.tick(), if self.is_stopped && may_be_gone && !self.is_lost && !self.settlements.is_empty() => {
+                _ = look.tick(), if self.is_stopped && may_be_gone && !self.link.is_lost() && !self.settlements.is_empty() => {
                     may_be_gone = !self.is_gone().await;
                 }
-                Some(event) = events.recv() => self.happened(event, &mut puller),
+                Some(event) = events.recv() => self.happened(&event, &mut puller),
                 Some(question) = asked.next() => self.answer(question).await,
             }
         }
@@ -215,7 +215,7 @@ impl Worker {
         match order {
             Order::Grant(granted) => self.granted = granted,
             // What cannot be sent now is not worth to be sent later.
-            Order::Alive(_) if self.is_lost => {}
+            Order::Alive(_) if self.link.is_lost() => {}
             Order::Alive(numbers) => {
                 let alive = numbers.iter().filter_map(|number| self.held.get(number));
                 let settling = self.held.values().filter(|held| held.is_settling);
@@ -344,28 +344,13 @@ impl Worker {
         }
     }
 
-    fn happened(&mut self, event: Event, puller: &mut Puller) {
-        let server = self.plan.server.shown();
-        match event {
-            // The first one is that of the beginning.
-            Event::Connected if std::mem::take(&mut self.is_lost) => {
-                puller.connected(true);
-                self.outlet.notice(format!("connected to {server} again"));
-            }
-            Event::Disconnected => {
-                self.is_lost = true;
-                puller.connected(false);
-                self.outlet.notice(format!(
-                    "the connection to {server} is lost; jobs run on, and it is made again as soon as that is possible"
-                ));
-            }
-            Event::ServerError(error) => self.outlet.notice(format!("{server}: {error}")),
-            Event::Connected
-            | Event::ClientError(_)
-            | Event::LameDuckMode
-            | Event::Draining
-            | Event::Closed
-            | Event::SlowConsumer(_) => {}
+    fn happened(&mut self, event: &Event, puller: &mut Puller) {
+        let was_lost = self.link.is_lost();
+        if let Some(said) = self.link.follow(event) {
+            self.outlet.notice(said);
+        }
+        if was_lost != self.link.is_lost() {
+            puller.connected(was_lost);
         }
     }
 

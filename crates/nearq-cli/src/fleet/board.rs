@@ -17,12 +17,20 @@ pub(super) fn run(options: &BoardOptions) -> Result<(), Failure> {
     let server = options.connection.server(&options.of);
     let dead = options.dead.clone().unwrap_or_else(|| format!("{}.dead", options.stream));
     let shown = nearq_fleet::status(&server, &options.stream, &dead, |status| {
-        let is_read = match (options.json, options.watch) {
-            (true, false) => output::json(status).map(|()| true),
-            (true, true) => output::try_print(&(output::json_line(status) + "\n")),
-            (false, true) => output::redraw(&text(status, width_of(&io::stdout()))),
-            (false, false) => {
+        let is_read = match (status, options.json, options.watch) {
+            (Ok(status), true, false) => output::json(status).map(|()| true),
+            (Ok(status), true, true) => output::try_print(&(output::json_line(status) + "\n")),
+            (Ok(status), false, true) => output::redraw(&text(status, width_of(&io::stdout()))),
+            (Ok(status), false, false) => {
                 output::print_text(&text(status, width_of(&io::stdout()))).map(|()| true)
+            }
+            (Err(why), false, _) => {
+                output::redraw(&format!("{why}; asked again until it answers\n"))
+            }
+            // A line of standard output is an object.
+            (Err(why), true, _) => {
+                output::print_aside(&format!("nearq jobs: {why}; asked again until it answers\n"));
+                Ok(true)
             }
         }?;
         Ok::<_, Failure>((options.watch && is_read).then_some(PAUSE))

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal as _};
 
 use indicatif::ProgressBar;
 use nearq_command::screen::{counted, is_steered};
-use nearq_fleet::{Kind, Submission};
+use nearq_fleet::{Kind, Progress, Submission};
 
 use super::SubmitOptions;
 use crate::output::{self, Failure};
@@ -46,11 +46,14 @@ pub(super) fn run(options: &SubmitOptions) -> Result<(), Failure> {
     };
     output::open()?;
     let bar = is_steered(&io::stderr()).then(ProgressBar::new_spinner);
-    let submitted = nearq_fleet::submit(&submission, input, |jobs| {
-        if let Some(bar) = &bar {
+    let submitted = nearq_fleet::submit(&submission, input, |progress| match (progress, &bar) {
+        (Progress::Submitted(jobs), Some(bar)) => {
             bar.set_message(format!("{} submitted", counted(jobs, "job")));
             bar.tick();
         }
+        (Progress::Submitted(_), None) => {}
+        (Progress::Notice(said), Some(bar)) => bar.suspend(|| notice(&said)),
+        (Progress::Notice(said), None) => notice(&said),
     });
     if let Some(bar) = bar {
         bar.finish_and_clear();
@@ -62,4 +65,8 @@ pub(super) fn run(options: &SubmitOptions) -> Result<(), Failure> {
     };
     let jobs = counted(submitted.jobs, "job");
     output::print(&format!("{jobs} submitted{known}\n"))
+}
+
+fn notice(said: &str) {
+    output::print_aside(&format!("nearq submit: {said}\n"));
 }

@@ -248,28 +248,6 @@ fn a_clock_that_jumps_loses_nothing_and_repeats_nothing() {
     assert_eq!(ran, ["1", "2", "3", "4", "4"], "one of them failed once");
 }
 
-#[test]
-fn a_server_that_is_away_for_a_while_loses_nothing() {
-    let Some(mut server) = Server::start("fleet-away") else { return };
-    server.submit("1\n2\n", &[]);
-    let log = server.folder.path("log-of-jobs");
-    let errors = server.folder.path("errors");
-    let file = std::fs::File::create(&errors).unwrap();
-    let mut command =
-        server.worker(&["--until-empty", "--ack-wait", "30s", "-j1", "--", "sh", "-c"]);
-    command.args(["echo $1 >>\"$LOG\"; sleep 0.5", "sh", "{}"]).env("LOG", &log);
-    let mut worker = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
-    until("a job runs", || lines(&log).len() == 1);
-    server.end();
-    // The job ends meanwhile.
-    std::thread::sleep(Duration::from_millis(1500));
-    server.run();
-    assert!(worker.wait().unwrap().success());
-    assert_eq!(lines(&log), ["1", "2"], "each once");
-    let said = lines(&errors).join("\n");
-    assert!(said.contains("is lost; jobs run on") && said.contains("connected to"), "{said}");
-}
-
 /// A worker that runs its only job, which takes a second, and what the job writes.
 fn worker_with_a_job(server: &Server) -> (Child, String) {
     server.submit("1\n", &[]);

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::nats::{Server, lines, signal, until};
+use crate::nats::{Server, lines, signal};
 use crate::proxy::Proxy;
 
 /// How many jobs each worker runs at a time.
@@ -161,34 +161,6 @@ fn no_job_is_lost_and_few_run_twice_whatever_is_killed() {
         Some(seed) => jobs_survive(seed, 10_000, Duration::from_millis(500)),
         None => (1..=5).for_each(|seed| jobs_survive(seed, 10_000, Duration::from_millis(500))),
     }
-}
-
-#[test]
-fn a_worker_ends_when_it_is_asked_to_however_long_the_server_is_away() {
-    const JOBS: usize = 150;
-    let Some(mut server) = Server::start("fleet-away") else { return };
-    server.submit(&"job\n".repeat(JOBS), &[]);
-    let log = server.folder.path("log-of-jobs");
-    let mut worker = server.worker(&["--ack-wait", "0.5s", "-j", &JOBS.to_string(), "--"]);
-    worker.args(["sh", "-c", "echo >>\"$LOG\"; exec sleep 60"]).env("LOG", &log);
-    let mut worker = worker.stderr(Stdio::null()).spawn().unwrap();
-    until("all jobs run", || lines(&log).len() >= JOBS);
-    server.end();
-    // Signs of life come every sixth of a second, and the client has room for about two thousand messages.
-    thread::sleep(Duration::from_secs(3));
-    signal(worker.id(), libc::SIGTERM);
-    thread::sleep(Duration::from_millis(300));
-    signal(worker.id(), libc::SIGTERM);
-    let begin = Instant::now();
-    while worker.try_wait().unwrap().is_none() {
-        if begin.elapsed() > Duration::from_secs(15) {
-            let _ = worker.kill();
-            let _ = worker.wait();
-            panic!("the worker does not end");
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    println!("it ended within {:.1} s", begin.elapsed().as_secs_f64());
 }
 
 /// How long a run takes, in seconds.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `faults` | killed workers and jobs, a server that restarts, a network that is cut: no job is lost, and none runs more often than that explains |
 //! | `ends` | what is said to the server when jobs end, fail, live long, are stopped, and when workers are asked to end |
+//! | `away` | a server that goes away: nothing is lost, and what waits for it says so |
 //! | `bad` | bad input: one clear line, and nothing is lost |
 //! | `near` | jobs near devices: `--near` with `--from` |
 //! | `nats` | a server of a test's own, and a client that knows no more than a test needs |
@@ -13,6 +14,7 @@
 #[path = "../command/common.rs"]
 mod common;
 
+mod away;
 mod bad;
 mod ends;
 mod faults;

@@ -122,15 +122,32 @@ impl Topology {
                 let address = address.to_canonical();
                 let file = tree.proc.join(route::file(address));
                 let table = tree.files.text(&file).unwrap_or_default();
-                let interface = route::interface(&table, address).ok_or_else(|| {
-                    no_hardware("the main routing table has no route to it; name the network interface with netdev:NAME".into())
-                })?;
-                let through = |reason: String| {
-                    no_hardware(format!("it is reached through {interface}: {reason}"))
-                };
-                let folder =
-                    tree.interface(interface).ok_or_else(|| unknown(DeviceKind::Network))?;
-                tree.below_device(DeviceKind::Network, &folder).map_err(through)
+                let interfaces = route::interfaces(&table, address);
+                if interfaces.is_empty() {
+                    return Err(no_hardware("the main routing table has no route to it; name the network interface with netdev:NAME".into()));
+                }
+                if interfaces.len() > 1 && route::is_link_local(address) {
+                    let names = interfaces.join(", ");
+                    return Err(no_hardware(format!(
+                        "an address of a link, and several interfaces have one ({names}); name one of them with netdev:NAME"
+                    )));
+                }
+                let mut devices = Vec::new();
+                for interface in interfaces {
+                    let through = |reason: String| {
+                        no_hardware(format!("it is reached through {interface}: {reason}"))
+                    };
+                    let folder =
+                        tree.interface(interface).ok_or_else(|| unknown(DeviceKind::Network))?;
+                    let below = tree.below_device(DeviceKind::Network, &folder);
+                    for device in below.map_err(through)? {
+                        // Two VLANs may be on one card.
+                        if !devices.contains(&device) {
+                            devices.push(device);
+                        }
+                    }
+                }
+                Ok(devices)
             }
             DeviceName::Gpu(_) => Err(unknown(DeviceKind::Gpu)),
         }

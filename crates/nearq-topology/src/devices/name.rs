@@ -75,6 +75,9 @@ impl FromStr for DeviceName {
             "file" => wrong("not the path of a file"),
             "ip" => match which.parse() {
                 Ok(address) => Ok(Self::Ip(address)),
+                Err(_) if which.contains('%') => {
+                    wrong("an address with an interface behind `%`; name the interface itself")
+                }
                 Err(_) => wrong("not an IP address"),
             },
             _ => Err(refused(kind, "no kind of device")),
@@ -127,6 +130,7 @@ mod tests {
             ("block:..", "not the name of a disk"),
             ("file:", "not the path of a file"),
             ("ip:host", "not an IP address"),
+            ("ip:fe80::1%eth0", "name the interface itself"),
             ("cpu:1", "no kind of device"),
         ] {
             let error = text.parse::<DeviceName>().unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! From an IP address to the network interface that reaches it, by the kernel's main routing table as `/proc/net` shows it.
+//! From an IP address to the network interfaces that reach it, by the kernel's main routing table as `/proc/net` shows it.
 //!
 //! Rules that choose another table by source or mark are not followed.
 
@@ -20,15 +20,36 @@ pub(super) fn file(address: IpAddr) -> &'static str {
     }
 }
 
-/// The interface through which the address is reached, from the text of that file.
-pub(super) fn interface(table: &str, address: IpAddr) -> Option<&str> {
+/// The interfaces through which the address is reached, from the text of that file: several if their routes are equally good. None if there
+/// is no route, or if the first of the best ones refuses.
+pub(super) fn interfaces(table: &str, address: IpAddr) -> Vec<&str> {
     let routes = table.lines().filter_map(|line| match address {
         IpAddr::V4(address) => route4(line, address),
         IpAddr::V6(address) => route6(line, address),
     });
+    let routes: Vec<Route<'_>> = routes.collect();
     // The most specific route counts, and of those the one with the least metric.
-    let best = routes.min_by_key(|(bits, metric, _)| (std::cmp::Reverse(*bits), *metric));
-    best.and_then(|(.., interface)| interface)
+    let rank = |&(bits, metric, _): &Route<'_>| (std::cmp::Reverse(bits), metric);
+    let best = routes.iter().map(rank).min();
+    let mut interfaces = Vec::new();
+    for route in routes.iter().filter(|route| Some(rank(route)) == best) {
+        match route.2 {
+            Some(interface) if !interfaces.contains(&interface) => interfaces.push(interface),
+            Some(_) => {}
+            None if interfaces.is_empty() => return Vec::new(),
+            None => {}
+        }
+        // In this version the kernel takes the first of equal routes; in the other one it spreads connections over them.
+        if address.is_ipv4() {
+            break;
+        }
+    }
+    interfaces
+}
+
+/// Whether the address means another machine on each link, so that it says nothing without an interface (`fe80::/10`).
+pub(super) fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80)
 }
 
 /// The route on a line of `net/route`, if it applies: interface, destination, gateway, flags, two counts, metric, mask.
@@ -76,11 +97,11 @@ mod tests {
                      wlan0\t00000000\t0100000A\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
                      ib0\t0000010A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n\
                      *\t0007010A\t00000000\t0200\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
-        let by = |address: &str| interface(table, address.parse().unwrap());
-        assert_eq!(by("8.8.8.8"), Some("eth0"));
-        assert_eq!(by("10.1.2.3"), Some("ib0"));
-        assert_eq!(by("10.1.7.3"), None, "the route refuses");
-        assert_eq!(interface("", "8.8.8.8".parse().unwrap()), None);
+        let by = |address: &str| interfaces(table, address.parse().unwrap());
+        assert_eq!(by("8.8.8.8"), ["eth0"]);
+        assert_eq!(by("10.1.2.3"), ["ib0"]);
+        assert!(by("10.1.7.3").is_empty(), "the route refuses");
+        assert!(interfaces("", "8.8.8.8".parse().unwrap()).is_empty());
     }
 
     #[test]
@@ -98,8 +119,11 @@ mod tests {
             line(&"0".repeat(32), "00", "00000400", "00000003", "eth0"),
         ]
         .concat();
-        let by = |address: &str| interface(&table, address.parse().unwrap());
-        assert_eq!(by("2001:db8::1"), Some("eth1"));
-        assert_eq!(by("2001:4860::8"), Some("eth0"));
+        let by = |table: &str, address: &str| interfaces(table, address.parse().unwrap()).join(" ");
+        assert_eq!(by(&table, "2001:db8::1"), "eth1");
+        assert_eq!(by(&table, "2001:4860::8"), "eth0");
+        let second = line(&"0".repeat(32), "00", "00000400", "00000003", "eth2");
+        assert_eq!(by(&(table.clone() + &second), "2001:4860::8"), "eth0 eth2", "both are as good");
+        assert_eq!(by(&(table + &second), "2001:db8::1"), "eth1");
     }
 }

@@ -277,6 +277,31 @@ fn an_address_is_near_the_interface_that_reaches_it() {
 }
 
 #[test]
+fn an_address_with_several_equally_good_routes_is_near_all_of_their_interfaces() {
+    let machine = Machine::new("devices-equal-routes");
+    let zero = "0".repeat(32);
+    let link = format!("fe80{}", "0".repeat(28));
+    let mut table = String::new();
+    for (interface, node) in [("eth0", "0"), ("eth1", "1")] {
+        let device = format!("pci0000:{node}0/0000:{node}0:01.0");
+        machine
+            .device(&device, &[("numa_node", node)])
+            .interface(&format!("{device}/net/{interface}"));
+        for (to, bits) in [(&zero, "00"), (&link, "40")] {
+            table += &format!("{to} {bits} {zero} 00 {zero} 100 1 0 00000001 {interface}\n");
+        }
+    }
+    machine.0.file("proc/net/ipv6_route", &table);
+    assert_eq!(machine.nodes("ip:2001:db8::1"), [0, 1]);
+    // An address of a link is another machine on each of them.
+    let error = machine.near("ip:fe80::1").unwrap_err();
+    assert!(error.contains("(eth0, eth1); name one of them with netdev:NAME"), "{error}");
+    let one: String = table.split_inclusive('\n').take(2).collect();
+    machine.0.file("proc/net/ipv6_route", &one);
+    assert_eq!(machine.nodes("ip:fe80::1"), [0]);
+}
+
+#[test]
 fn a_link_that_leaves_the_tree_is_not_followed() {
     let machine = Machine::new("devices-outside");
     let outside = Folder::new("devices-elsewhere");
