@@ -57,8 +57,9 @@ words with placeholders; `priority`, which is high, normal or low; and `deadline
 such as 2030-01-01T00:00:00Z or seconds since 1970, after which the job does not start.
 
 The jobs are in the stream when this command has ended with 0. If it could not submit all
-of them, it says how many. With --id they can all be submitted again: within an hour (the
-stream's duplicate window) a stream keeps each once.
+of them, it says how many. With --id they can all be submitted again: within its duplicate
+window (an hour if --create made it), a stream keeps each once. While the server is away,
+this command waits for up to ten minutes.
 
 --create makes the stream of jobs, with a subject for each priority, and the streams
 NAME-dead and NAME-results with the subjects NAME.dead and NAME.results, on one server and
@@ -115,21 +116,25 @@ pub(crate) struct SubmitOptions {
 }
 
 const JOBS_MORE: &str = "\
-Columns of consumers, and their names in --json:
+First line: the jobs that are left in the stream; `ended`, those that are done, dead or
+removed; `dead`, the dead letters, or `-` (in --json null) if no stream keeps them.
+Columns of consumers, and their names in the objects `queues` of --json:
   CONSUMER  consumer  its name; with priorities there is one for each
-  WAITING   waiting   jobs that no worker has got
+  WAITING   waiting   jobs that were not delivered to any worker
   OUT       out       jobs that a worker has, or that have failed and wait for their next try
-  AGAIN     again     of those, the ones that were given out more than once
-Columns of workers:
+  AGAIN     again     of those, the ones that were delivered more than once
+Columns of workers, and their names in the objects `workers` of --json:
   HOST      host      the machine
   PID       pid       the process of its `nearq run`
   CONSUMER  consumer  the consumer that it was started with
-  PLACES    places    how many jobs it runs at a time
+  SLOTS     slots     how many jobs it runs at a time
   JOBS      running   how many it has now; in the JSON each with its sequence in the stream
-  OLDEST              how long it has had the oldest of them, in seconds
-  STATE     drains    `drains` if it takes no more jobs
+  OLDEST              how long it has had the oldest of them, in seconds; in the JSON each
+                      job has its `seconds`
+  STATE     drains    `takes`, or `drains` if it takes no more jobs; in the JSON true then
 
-Workers are asked, and those that do not answer within a quarter of a second are not listed.
+Workers are asked. Answers are awaited until none has come for a quarter of a second, 1.5 s
+at most; workers that answer later are not listed.
 
 Examples:
   nearq jobs --of nats://q:4222 --stream JOBS --watch
@@ -184,7 +189,7 @@ pub(crate) fn board(options: &BoardOptions) -> Result<(), Failure> {
 #[cfg(not(feature = "fleet"))]
 pub(crate) fn missing(command: &str, _options: &impl std::fmt::Debug) -> Failure {
     Failure::input(format!(
-        "{command}: this nearq was built without queues of NATS; install a package of nearq, or build it with `cargo install nearq-cli --features fleet`"
+        "{command}: this nearq was built without queues of NATS; install a package of nearq, or build it with a C compiler: in a checkout, `cargo install --locked --path crates/nearq-cli --features fleet`"
     ))
 }
 

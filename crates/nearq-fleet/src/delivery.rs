@@ -1,10 +1,9 @@
 //! One delivery of a message, and what can be answered to it.
 //!
 //! The subject to answer to says which message it is and how often it has been delivered: `$JS.ACK.STREAM.CONSUMER.TRIES.SEQUENCE.` and
-//! three more numbers, of which the second one is when the stream has got the message, in nanoseconds, and the last one is how many
-//! messages the consumer has left. Newer servers put the domain and the account
-//! before the stream, and may put more behind the numbers. An answer to an earlier delivery counts as well: the server goes by the
-//! sequence.
+//! three more numbers, of which the second one is the time at which the stream stored the message, in nanoseconds, and the last one is how
+//! many messages the consumer has left. Newer servers put the domain and the account before the stream, and may put more behind the numbers.
+//! An answer to an earlier delivery counts as well: the server goes by the sequence.
 
 use std::time::Duration;
 

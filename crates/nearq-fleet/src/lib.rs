@@ -1,8 +1,8 @@
 //! Jobs from NATS JetStream: a source of jobs for the engine of `nearq run`, and what puts jobs there and counts them.
 //!
 //! A stream keeps jobs, a message each. A consumer of the stream gives each job to one worker, which is a `nearq run --from`, and gives it
-//! to another one if it hears nothing of the first for the time that is called AckWait. So a job runs **at least once**: a worker that is
-//! cut off may still run a job that another one has got meanwhile. Nothing is forgotten before its worker knows that the server knows.
+//! to another one if it hears nothing from the first for the time that is called AckWait. So a job runs **at least once**: a worker that is
+//! cut off may still run a job that another one has got meanwhile. A worker keeps a job in its books until the server has confirmed how it ended.
 //!
 //! ```text
 //! submit ─► stream ─► consumer ─► puller ─► engine ─► verdict ─► settle ─► results, dead letters, then the acknowledgement

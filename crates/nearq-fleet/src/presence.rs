@@ -17,7 +17,7 @@ pub struct Worker {
     /// The consumer that it gets jobs from.
     pub consumer: String,
     /// How many jobs it runs at a time.
-    pub places: usize,
+    pub slots: usize,
     /// Whether it takes no more jobs.
     pub drains: bool,
     /// What it runs now, or holds for other reasons, by the sequence of the job in its stream.

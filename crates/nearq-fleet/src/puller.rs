@@ -1,6 +1,6 @@
 //! Gets jobs: asks a consumer for as many as there are credits, one request at a time.
 //!
-//! A stream with one consumer is asked to wait for jobs. If there are several consumers, one for each priority, each is asked what it has
+//! If there is one consumer, a request waits at the server. If there are several consumers, one for each priority, each is asked what it has
 //! now, the first one first; while all are empty, they are asked again after a time that grows to [`IDLE`]. The same holds if the run ends
 //! with the last job, because then an empty queue must be noticed.
 //!
@@ -205,11 +205,7 @@ impl Puller {
                 Some(Pulled::Empty)
             }
             StatusCode::REQUEST_TERMINATED if why.contains("Deleted") => {
-                let consumer = &self.lanes.consumers[self.lane];
-                Some(Pulled::Gone(format!(
-                    "consumer {consumer} of stream {} was deleted",
-                    self.lanes.stream
-                )))
+                Some(Pulled::Gone(self.lanes.gone(&self.lanes.consumers[self.lane])))
             }
             _ => {
                 self.lane = 0;

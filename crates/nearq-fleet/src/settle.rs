@@ -1,5 +1,5 @@
-//! Makes the server know how a job has ended: first what others read, the result or the dead letter, and only when a stream has it, the
-//! acknowledgement, until it is confirmed. So a worker that is killed between the two leaves a job that runs again, and never one that is
+//! Makes the server know how a job has ended. The result or the dead letter is published first. When a stream has stored it, the job is
+//! acknowledged, again and again until that is confirmed. So a worker that is killed between the two leaves a job that runs again, and never one that is
 //! lost.
 //!
 //! Each step is repeated until it has succeeded, however long the server is away. That is safe: results and dead letters have an id of
@@ -55,7 +55,7 @@ impl Settlement {
                 None => {
                     let id = self.delivery.id();
                     self.outlet.notice(format!(
-                        "job {id} stays in the queue: {why}; with --dead SUBJECT it would be put aside"
+                        "job {id} stays in the queue: {why}; with --dead SUBJECT it would become a dead letter"
                     ));
                     Reply::Again(LONGEST_BACKOFF)
                 }
@@ -85,8 +85,10 @@ impl Settlement {
         }
         if !fits(&headers, body.len(), most) {
             let (id, length, head) = (self.delivery.id(), body.len(), size(&headers));
+            let place = &self.delivery.place;
+            let (stream, sequence) = (&place.stream, place.sequence);
             self.outlet.notice(format!(
-                "job {id} stays in the queue: {why}; its {length} bytes ({most} at most with all headers) and the {head} bytes of its headers and the reason ({MOST_HEADERS} at most) are more than a message may have; remove it with `nats stream rmm`"
+                "job {id} stays in the queue: {why}; its {length} bytes ({most} at most with all headers) and the {head} bytes of its headers and the reason ({MOST_HEADERS} at most) are more than a message may have; remove it with `nats stream rmm {stream} {sequence}`"
             ));
             return false;
         }

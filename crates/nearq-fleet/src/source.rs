@@ -1,10 +1,11 @@
 //! The engine's end of the queue: a source of jobs for `nearq run`.
 //!
-//! The engine has one thread, the connection another one. Two channels join them: orders go to the worker, news come back, and an eventfd
-//! says that there are news, which the engine polls beside everything else.
+//! The engine has one thread, the connection another one. Two channels join them: orders go to the worker, news comes back, and an eventfd
+//! says that there is news, which the engine polls beside everything else.
 //!
 //! **Credits.** Each free place of the engine is a credit of one job. `granted` counts the credits of the whole run and only grows; a job
-//! that arrives uses one. So the sum of what waits here, what is on its way and what is asked for is never more than there are free places.
+//! that arrives uses one. So while the connection holds, the sum of what waits here, what is on its way and what is asked for is never more
+//! than the free places.
 //! After a lost connection, jobs may come for an old request and for a new one: more than were granted. They wait here, and are said to be
 //! alive; what is granted next counts from the jobs that have come.
 

@@ -1,8 +1,8 @@
 //! Streams and consumers: found, checked, made.
 //!
-//! A stream of jobs forgets a job when it is acknowledged (a work queue). Its subjects are either its own business, and then one consumer
-//! gives all of its jobs in their order; or they are `NAME.high`, `NAME.normal` and `NAME.low`, and then there is a consumer for each, of
-//! which workers ask the first one first. JetStream itself has no priorities.
+//! A stream of jobs forgets a job when it is acknowledged (a work queue). If its subjects are `NAME.high`, `NAME.normal` and `NAME.low`, there
+//! is a consumer for each, and workers ask the first one first; otherwise one consumer delivers all jobs in their order. JetStream itself has
+//! no priorities.
 
 use std::time::Duration;
 
@@ -39,6 +39,14 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
+    /// What a user is told when a consumer is gone.
+    pub(crate) fn gone(&self, consumer: &str) -> String {
+        let stream = &self.stream;
+        format!(
+            "consumer {consumer} of stream {stream} is gone; running jobs finish, and will run again; start the worker again, and it makes the consumer"
+        )
+    }
+
     /// Keeps to what one of the consumers allows.
     fn obey(&mut self, config: &ConsumerConfig) {
         self.ack_wait = self.ack_wait.min(config.ack_wait());
@@ -92,7 +100,7 @@ pub(crate) async fn find(client: &Client, stream: &str) -> Result<StreamInfo, St
 pub(crate) fn not_found(stream: &str, error: &ApiError) -> String {
     match error {
         ApiError::Absent => format!(
-            "--stream {stream}: there is no such stream; make it with `nearq submit --create`, or with `nats stream add {stream} --retention work`"
+            "--stream {stream}: there is no such stream; make it with `nearq submit --create`, or with `nats stream add {stream} --retention work --discard new`"
         ),
         error => format!("--stream {stream}: {error}"),
     }
@@ -278,7 +286,7 @@ pub(crate) async fn lanes(
             // A work queue has one consumer, so one that is refused afterwards would stand in the way of all others.
             Err(ApiError::Absent) if ack_wait < LEAST_ACK_WAIT => {
                 return Err(format!(
-                    "--ack-wait: there is no consumer {name} yet, and it cannot be made with less than half a second, in which jobs that live would be given away"
+                    "--ack-wait: less than half a second is too short to make consumer {name} with: running jobs would be delivered to a second worker; give 0.5s or more"
                 ));
             }
             Err(ApiError::Absent) => {
@@ -326,13 +334,13 @@ fn check(consumer: &ConsumerInfo) -> Result<(), String> {
     } else if config.max_deliver > 0 {
         "it forgets a job after max_deliver deliveries without a word; let nearq count them (--tries and --dead)"
     } else if config.ack_wait() < LEAST_ACK_WAIT {
-        "its AckWait is shorter than half a second, so jobs that live would be given away"
+        "its AckWait is shorter than half a second, so running jobs would be delivered to a second worker"
     } else {
         return Ok(());
     };
     let name = &consumer.name;
     Err(format!(
-        "--consumer {name}: {why}; give the name of another one, which is then made as it must be"
+        "--consumer {name}: {why}; delete it (`nats consumer rm STREAM {name}`), and the worker makes it as it must be, or give the name of another one"
     ))
 }
 

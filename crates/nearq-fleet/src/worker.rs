@@ -1,7 +1,7 @@
 //! The server's end of the queue: the thread that is connected.
 //!
 //! One task does everything: it receives jobs, hands them to the engine, says that they are alive, and begins a settlement for each that
-//! has ended. Settlements wait for the server beside each other. Nothing else waits for it longer than seconds, so that orders are read
+//! has ended. Settlements run concurrently. Nothing else waits for it longer than seconds, so that orders are read
 //! however long it is away.
 //!
 //! A job is in `held` from its delivery until the server has confirmed its end. While it is there, it is not run a second time here: if the
@@ -384,10 +384,7 @@ impl Worker {
         if !matches!(error, ApiError::Absent) {
             return false;
         }
-        let stream = &self.lanes.stream;
-        self.outlet.send(News::Over(Some(format!(
-            "consumer {consumer} of stream {stream} is gone; running jobs finish, and their ends cannot be acknowledged"
-        ))));
+        self.outlet.send(News::Over(Some(self.lanes.gone(consumer))));
         true
     }
 
@@ -412,7 +409,7 @@ impl Worker {
             host: presence::host(),
             pid: std::process::id(),
             consumer: self.plan.consumer.clone(),
-            places: self.plan.places,
+            slots: self.plan.places,
             drains: self.is_stopped,
             running: running.collect(),
         };

@@ -63,7 +63,7 @@ fn text(status: &Status, width: Option<usize>) -> String {
     if status.workers.is_empty() {
         return text + "no worker answers\n";
     }
-    let head = ["HOST", "PID", "CONSUMER", "PLACES", "JOBS", "OLDEST", "STATE"].map(String::from);
+    let head = ["HOST", "PID", "CONSUMER", "SLOTS", "JOBS", "OLDEST", "STATE"].map(String::from);
     let mut rows = vec![head.to_vec()];
     rows.extend(status.workers.iter().map(row));
     let mut sides = [Side::Right; 7];
@@ -77,7 +77,7 @@ fn row(worker: &Worker) -> Vec<String> {
         plain(&worker.host),
         worker.pid.to_string(),
         plain(&worker.consumer),
-        worker.places.to_string(),
+        worker.slots.to_string(),
         worker.running.len().to_string(),
         or_dash(oldest.map(|seconds| format!("{seconds:.1}"))),
         if worker.drains { "drains" } else { "takes" }.to_owned(),
@@ -96,7 +96,7 @@ mod tests {
             host: "a\x1b[31m".into(),
             pid: 17,
             consumer: "encode".into(),
-            places: 4,
+            slots: 4,
             drains: true,
             running: [(5, job(1.5)), (9, job(60.0))].into(),
         };

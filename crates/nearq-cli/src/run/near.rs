@@ -134,7 +134,7 @@ impl Near {
             }
             if gpu.nodes.is_empty() {
                 let why = format!(
-                    "--near gpu: the machine does not say which node {gpu} is near; give nodes with --home"
+                    "--near gpu: the machine does not say which node {gpu} is near; leave out --near and give the node with --home N (`nearq topo` lists them)"
                 );
                 return Err(Failure::input(why));
             }

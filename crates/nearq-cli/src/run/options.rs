@@ -66,10 +66,12 @@ Examples:
 With --from, jobs come from a queue on a server, and this command is one of its workers. A
 message is an input, or an object with its own command (`nearq submit --help`). A job runs
 at least once, and may run twice: a worker that cannot reach the server for the time
---ack-wait may still run a job that another one has got. Jobs have NEARQ_JOB, which is the
+--ack-wait may still run a job that another one runs by then. Jobs have NEARQ_JOB, which is the
 stream and the job's sequence there, and NEARQ_JOB_TRIES in their environment. The first
-SIGTERM or SIGINT lets running jobs finish and takes no more; the second one ends them and
-gives them back at once. The exit status is the number of jobs that were given up.
+SIGTERM, SIGINT, SIGHUP or SIGQUIT lets running jobs finish and takes no more; the second
+one ends them and
+gives them back at once. The exit status is the number of jobs that this worker turned
+into dead letters (101 for more than 100).
 
 With --tree there are no jobs: COMMAND runs once, and a small library in its
 programs chooses their homes; nearq ends with its exit status or signal. docs/tree.md says more.
@@ -78,8 +80,8 @@ Exit status: 0; the number of jobs that failed, up to 100, and 101 for more;
 125 if nearq itself could not continue (an output or a log cannot be written,
 inputs cannot be read, or a limit lets no job start); 126 if COMMAND cannot be
 executed; 127 if it is not found; also 2 for invalid arguments: then nothing has
-run. On SIGINT, SIGTERM, SIGHUP or SIGQUIT, nearq ends its jobs, says what did not
-run, and then ends by that signal.";
+run. On SIGINT, SIGTERM, SIGHUP or SIGQUIT, nearq (without --from) ends its jobs, says
+what did not run, and then ends by that signal.";
 
 /// What homes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -106,7 +108,7 @@ pub(super) enum Choose {
 #[command(after_help = MORE, override_usage = "nearq run [OPTIONS] [--] COMMAND [WORDS] [::: INPUTS]...")]
 pub(crate) struct Options {
     /// How many jobs run at a time: N; +N or -N for more or fewer than the usable CPUs; N% of them; 0 for as many as possible [default:
-    /// 100%]
+    /// 100%; with --near gpu, the number of GPUs]
     #[arg(
         short,
         long,
@@ -130,7 +132,7 @@ pub(crate) struct Options {
     pub(super) home: Home,
 
     /// Run near a device, on the node that it belongs to: gpu:0, pci:0000:41:00.0, netdev:eth0, block:nvme0n1, file:/data/x or ip:10.0.0.1; or
-    /// gpu for one process for each GPU. May be repeated; without inputs, COMMAND runs once
+    /// gpu for one process for each GPU. May be repeated. Standard input has inputs only with --input -, -0 or -d; without inputs, COMMAND runs once
     #[arg(long, value_name = "DEVICE", conflicts_with = "home")]
     pub(super) near: Vec<Wanted>,
 

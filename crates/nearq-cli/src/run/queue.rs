@@ -30,7 +30,8 @@ pub(super) struct QueueOptions {
     #[arg(long, requires = "from")]
     until_empty: bool,
 
-    /// Give a job up that has been given out N times and has failed, or 2N times without an end; without it, jobs are tried for ever
+    /// Give up a job that fails after N deliveries or more, or that is delivered again after 2N deliveries whose outcome was never reported;
+    /// needs --dead. By default jobs are tried for ever
     #[arg(long, value_name = "N", requires_all = ["from", "dead"], value_parser = clap::value_parser!(u64).range(1..))]
     tries: Option<u64>,
 
@@ -38,7 +39,7 @@ pub(super) struct QueueOptions {
     #[arg(long, value_name = "SUBJECT", requires = "from")]
     dead: Option<String>,
 
-    /// Give a job up at once if it ends with this status; several with commas between them
+    /// Give up a job at once if it exits with this status; several with commas between them. Needs --dead
     #[arg(long, value_name = "STATUS", requires_all = ["from", "dead"], value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..))]
     dead_on: Vec<u8>,
 

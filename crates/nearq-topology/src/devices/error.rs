@@ -65,7 +65,7 @@ impl fmt::Display for DeviceError {
             Self::NoHardware { name, reason } => write!(f, "{name}: {reason}"),
             Self::NoNode { name, device } => write!(
                 f,
-                "{name}: the machine does not say which node {device} is near, and neither does the root of its PCI bus; name the node itself"
+                "{name}: the machine does not say which node {device} is near, and neither does the root of its PCI bus; give the number of a node in place of the device"
             ),
         }
     }

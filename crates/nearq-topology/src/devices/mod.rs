@@ -1,7 +1,8 @@
 //! Devices: GPUs, network interfaces and disks, and the nodes that they are near.
 //!
 //! A device is near the node whose CPUs and memory it reaches without crossing to another node. What is known about it comes from sysfs
-//! alone ([`Topology::with_devices_of`]) or from an hwloc XML file; no vendor's library is asked.
+//! ([`Topology::with_devices_of`]) or from an hwloc XML file, and for the names `file:` and `ip:` also from `/proc`; no vendor's library is
+//! asked.
 //!
 //! | file | holds |
 //! |---|---|

@@ -34,10 +34,9 @@ pub(super) fn interfaces(table: &str, address: IpAddr) -> Vec<&str> {
     let mut interfaces = Vec::new();
     for route in routes.iter().filter(|route| Some(rank(route)) == best) {
         match route.2 {
-            Some(interface) if !interfaces.contains(&interface) => interfaces.push(interface),
-            Some(_) => {}
             None if interfaces.is_empty() => return Vec::new(),
-            None => {}
+            Some(interface) if !interfaces.contains(&interface) => interfaces.push(interface),
+            _ => {}
         }
         // In this version the kernel takes the first of equal routes; in the other one it spreads connections over them.
         if address.is_ipv4() {
