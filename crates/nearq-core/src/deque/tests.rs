@@ -5,7 +5,7 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use nearq_model::Loom;
+use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, Linux, LockPlatform, Ordering, Platform, PlatformCell, Threads};
 
 use super::job::{Job, Progress};
@@ -206,7 +206,7 @@ fn a_request_is_answered_while_a_thief_claims() {
 #[test]
 #[cfg(not(miri))]
 fn two_thieves_and_the_owner_share_two_jobs() {
-    model(2, || {
+    model(bound(1, 2), || {
         let scene = Modelled::new();
         scene.push(0);
         scene.push(1);

@@ -215,7 +215,7 @@ fn every_valid_machine_is_simulated_or_refused_with_a_reason() {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("machines-{}", std::process::id()));
     let current_case = CurrentCase(Cell::default());
     let (mut shown, mut run) = (0, [0; EXPERIMENTS.len()]);
-    for seed in 0..bound(3 * EXPERIMENTS.len() as u64, 200) {
+    for seed in 0..bound(2 * EXPERIMENTS.len() as u64, 200) {
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(&root).expect("a new folder");
         Draw::make(&root, seed);
