@@ -315,7 +315,7 @@ pub(crate) async fn lanes(
             };
             format!("--consumer {name}: stream {stream}: {error}{only}")
         })?;
-        check(&found)?;
+        check(stream, &found)?;
         lanes.obey(&found.config);
         lanes.consumers.push(name);
     }
@@ -323,7 +323,7 @@ pub(crate) async fn lanes(
 }
 
 /// Refuses a consumer that would lose jobs, or that pushes them.
-fn check(consumer: &ConsumerInfo) -> Result<(), String> {
+fn check(stream: &str, consumer: &ConsumerInfo) -> Result<(), String> {
     let config = &consumer.config;
     let why = if config.deliver_subject.is_some() {
         "it pushes messages; workers pull them"
@@ -340,7 +340,7 @@ fn check(consumer: &ConsumerInfo) -> Result<(), String> {
     };
     let name = &consumer.name;
     Err(format!(
-        "--consumer {name}: {why}; delete it (`nats consumer rm STREAM {name}`), and the worker makes it as it must be, or give the name of another one"
+        "--consumer {name}: {why}; delete it (`nats consumer rm {stream} {name}`), and the worker makes it as it must be, or give the name of another one"
     ))
 }
 
@@ -406,7 +406,7 @@ mod tests {
     fn a_consumer_that_would_lose_jobs_is_refused() {
         let consumer = |config: serde_json::Value| {
             let text = json!({"name": "c", "config": config});
-            check(&serde_json::from_value(text).unwrap())
+            check("JOBS", &serde_json::from_value(text).unwrap())
         };
         let right =
             json!({"ack_policy": "explicit", "ack_wait": 1_000_000_000_u64, "max_deliver": -1});

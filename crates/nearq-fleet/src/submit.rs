@@ -3,6 +3,7 @@
 //! Up to [`AT_ONCE`] messages are on their way at a time, each until the server has confirmed that the stream has it. A message that was
 //! not confirmed is sent again with the same id, by which the stream keeps it once.
 
+use std::cell::Cell;
 use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc;
 use std::thread;
@@ -12,7 +13,7 @@ use async_nats::{Client, Event, HeaderMap};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
 
 use crate::api::{self, ApiError, StreamInfo};
 use crate::presence::host;
@@ -113,9 +114,11 @@ pub fn submit(
         }
         let id = submission.id.clone().unwrap_or_else(unique);
         let most = client.max_payload();
-        let sender = Sending { client, submission, info, id };
+        let (notices, noticed) = unbounded_channel();
+        let is_waiting = Cell::new(false);
+        let sender = Sending { client, submission, info, id, notices, is_waiting };
         let records = records(input, submission.kind, most);
-        sender.all(records, events, &mut tell).await.map_err(named)
+        sender.all(records, (events, noticed), &mut tell).await.map_err(named)
     })
 }
 
@@ -185,13 +188,17 @@ struct Sending<'a> {
     submission: &'a Submission,
     info: StreamInfo,
     id: String,
+    /// What a user should know, from the messages that are sent.
+    notices: UnboundedSender<String>,
+    /// Whether the last message that had an answer, or should have had one, is sent again.
+    is_waiting: Cell<bool>,
 }
 
 impl Sending<'_> {
     async fn all(
         &self,
         mut records: Receiver<io::Result<Vec<u8>>>,
-        mut events: UnboundedReceiver<Event>,
+        (mut events, mut noticed): (UnboundedReceiver<Event>, UnboundedReceiver<String>),
         tell: &mut impl FnMut(Progress),
     ) -> Result<Submitted, String> {
         let mut sending = FuturesUnordered::new();
@@ -220,6 +227,10 @@ impl Sending<'_> {
                 Some(event) = events.recv() => {
                     link.follow(&event).into_iter().for_each(|said| tell(Progress::Notice(said)));
                 }
+                // Why there is no answer is known if the connection is lost.
+                Some(said) = noticed.recv() => if !link.is_lost() {
+                    tell(Progress::Notice(said));
+                },
                 Some((number, result)) = sending.next() => match result {
                     Ok(duplicate) => {
                         submitted.jobs += 1;
@@ -283,9 +294,16 @@ impl Sending<'_> {
         loop {
             match api::store(&self.client, &subject, &id, headers.clone(), body.clone()).await {
                 // One that we have sent before was not there before.
-                Ok(stored) => return (number, Ok(stored.duplicate && !sent_before)),
+                Ok(stored) => {
+                    self.is_waiting.set(false);
+                    return (number, Ok(stored.duplicate && !sent_before));
+                }
                 Err(error) if error.is_passing() && begin.elapsed() < PATIENCE => {
                     sent_before |= matches!(error, ApiError::Silent(_));
+                    if !self.is_waiting.replace(true) {
+                        let server = self.submission.server.shown();
+                        let _ = self.notices.send(format!("{server}: {error}; {MEANWHILE}"));
+                    }
                     tokio::time::sleep(RETRY).await;
                 }
                 Err(error) => return (number, Err(error.to_string())),

@@ -66,11 +66,10 @@ Examples:
 With --from, jobs come from a queue on a server, and this command is one of its workers. A
 message is an input, or an object with its own command (`nearq submit --help`). A job runs
 at least once, and may run twice: a worker that cannot reach the server for the time
---ack-wait may still run a job that another one runs by then. Jobs have NEARQ_JOB, which is the
-stream and the job's sequence there, and NEARQ_JOB_TRIES in their environment. The first
-SIGTERM, SIGINT, SIGHUP or SIGQUIT lets running jobs finish and takes no more; the second
-one ends them and
-gives them back at once. The exit status is the number of jobs that this worker turned
+--ack-wait may still run a job that another one runs by then. Jobs have NEARQ_JOB, which
+is the stream and the job's sequence there, and NEARQ_JOB_TRIES in their environment. The
+first SIGTERM, SIGINT, SIGHUP or SIGQUIT lets running jobs finish and takes no more; the
+second one ends them and gives them back at once. The exit status is the number of jobs that this worker turned
 into dead letters (101 for more than 100).
 
 With --tree there are no jobs: COMMAND runs once, and a small library in its
@@ -132,7 +131,8 @@ pub(crate) struct Options {
     pub(super) home: Home,
 
     /// Run near a device, on the node that it belongs to: gpu:0, pci:0000:41:00.0, netdev:eth0, block:nvme0n1, file:/data/x or ip:10.0.0.1; or
-    /// gpu for one process for each GPU. May be repeated. Standard input has inputs only with --input -, -0 or -d; without inputs, COMMAND runs once
+    /// gpu for one process for each GPU. May be repeated. Standard input has inputs only with --input -, -0 or -d; without inputs, COMMAND
+    /// runs once
     #[arg(long, value_name = "DEVICE", conflicts_with = "home")]
     pub(super) near: Vec<Wanted>,
 

@@ -92,6 +92,29 @@ fn a_submission_waits_for_the_server_and_says_so() {
 }
 
 #[test]
+fn a_submission_says_that_a_connected_server_does_not_answer() {
+    let Some(server) = Server::start("fleet-silent") else { return };
+    server.submit("0\n", &[]);
+    let mut command = nearq();
+    command.args(["submit", "--to", &server.url(), "--stream", "JOBS"]).stdin(Stdio::piped());
+    let (mut submission, out, errors) = start(&server, &mut command);
+    let mut input = submission.stdin.take().unwrap();
+    writeln!(input, "1").unwrap();
+    until("the first is submitted", || server.jobs()["jobs"] == 2);
+    server.signal(libc::SIGSTOP);
+    writeln!(input, "2\n3").unwrap();
+    until("it says that there is no answer", || !lines(&errors).is_empty());
+    server.signal(libc::SIGCONT);
+    drop(input);
+    assert!(submission.wait().unwrap().success(), "{:?}", lines(&errors));
+    assert_eq!(lines(&out), ["3 jobs submitted"]);
+    let said = lines(&errors);
+    assert!(said[0].contains("does not answer") && said[0].contains("jobs wait here"), "{said:?}");
+    assert_eq!(said.len(), 1, "once, and not for each job: {said:?}");
+    assert_eq!(server.jobs()["jobs"], 4, "each once");
+}
+
+#[test]
 fn a_table_that_is_watched_outlives_the_server() {
     let Some(mut server) = Server::start("fleet-away-table") else { return };
     server.submit("0\n", &[]);

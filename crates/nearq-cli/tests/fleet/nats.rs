@@ -72,6 +72,11 @@ impl Server {
         }
     }
 
+    /// Sends a signal to its process.
+    pub(crate) fn signal(&self, number: i32) {
+        signal(self.process.as_ref().expect("it runs").id(), number);
+    }
+
     /// Ends it in an orderly way.
     pub(crate) fn end(&mut self) {
         let Some(mut process) = self.process.take() else { return };
