@@ -55,7 +55,8 @@
 //!
 //! Orderings: every step by which a thread gets the lock is an acquire, every step by which it leaves is a release. All changes of `state`
 //! are read-modify-writes, so a release stays visible through the steps of other threads. A writer's last acquire is the load that finds
-//! `ACTIVE` 0, a waiting reader's is the load that finds the changed `PHASE`.
+//! `ACTIVE` 0, a waiting reader's is the load that finds the changed `PHASE`. A thread that uses the row of a state has read that state by an
+//! acquire, which pairs with the release by which the row was lent: another thread may just have made the row.
 
 mod by_cache;
 mod disowned;
@@ -167,8 +168,8 @@ impl<P: LockPlatform> RawRwLock<P> {
     /// One attempt to enter as a reader. An error is the state that was found: there is a writer or a row, or another thread was faster.
     #[inline]
     fn enter(&self) -> Result<(), u32> {
-        // Relaxed: a guess, which the step below compares.
-        let word = self.state.load(Ordering::Relaxed);
+        // A guess, which the step below compares. Acquire: pairs with the release in `lend_row`, if the caller counts itself in the row.
+        let word = self.state.load(Ordering::Acquire);
         if is_open(word)
             // Acquire: pairs with the release of the writer that left last.
             && self
@@ -458,8 +459,9 @@ impl<P: LockPlatform> RawRwLock<P> {
     pub unsafe fn downgrade_upgradable(&self) {
         misuse::gives_back::<P>(&self.state, Held::Upgradable);
         loop {
-            // Relaxed: neither the row, if there is one, nor the phase changes while the caller has the lock.
-            let word = self.state.load(Ordering::Relaxed);
+            // Neither the row, if there is one, nor the phase changes while the caller has the lock. Acquire: pairs with the release in
+            // `lend_row`.
+            let word = self.state.load(Ordering::Acquire);
             if row(word) != 0 {
                 // Counted where it will leave: `ACTIVE` would grow with each call, up to its limit.
                 by_cache::becomes_reader::<P>(word);
@@ -505,8 +507,8 @@ impl<P: LockPlatform> RawRwLock<P> {
     /// Whether a thread has the lock, waits as a writer for the readers to leave, or the lock is reserved for a writer. That may have
     /// changed by the time the caller uses the answer, and the answer orders nothing.
     pub fn is_locked(&self) -> bool {
-        // Relaxed: a hint; conclude nothing from it.
-        let word = self.state.load(Ordering::Relaxed);
+        // A hint; conclude nothing from it. Acquire: pairs with the release in `lend_row`.
+        let word = self.state.load(Ordering::Acquire);
         word & (KIND | RESERVED) != 0 || by_cache::readers::<P>(word) > 0
     }
 

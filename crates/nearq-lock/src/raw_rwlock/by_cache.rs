@@ -229,7 +229,7 @@ impl<P: LockPlatform> Waiting<'_, P> {
         // Relaxed: only a reader that has `lending` changes the row from 0.
         if row(self.state.load(Ordering::Relaxed)) == 0 {
             if let Some(row) = process.lend_row(P::now().as_nanos()) {
-                // Release: the row is made; pairs with the acquire of a thread that finds it.
+                // Release: the row is made; pairs with the acquires of all threads that find it in the state and use it.
                 let before = self.state.fetch_add(row << ROW_SHIFT, Ordering::Release);
                 if has_writer(before) {
                     process.wake_bucket(number);

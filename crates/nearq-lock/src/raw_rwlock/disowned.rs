@@ -136,8 +136,8 @@ impl<P: LockPlatform> RawRwLock<P> {
 
     /// Whether readers have the lock. That may have changed by the time the caller uses the answer, unless it is one of them.
     pub fn is_read(&self) -> bool {
-        // Relaxed: a hint; a reader sees what it has changed itself.
-        by_cache::readers::<P>(self.state.load(Ordering::Relaxed)) > 0
+        // A hint; a reader sees what it has changed itself. Acquire: pairs with the release in `lend_row`.
+        by_cache::readers::<P>(self.state.load(Ordering::Acquire)) > 0
     }
 
     /// In the child of a fork: forgets the threads that waited for the lock in the parent. Those that had it still have it. `written` says

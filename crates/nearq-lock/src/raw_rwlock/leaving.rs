@@ -16,8 +16,9 @@ impl<P: LockPlatform> RawRwLock<P> {
     /// The caller has the lock as a reader.
     #[inline]
     pub(super) unsafe fn leave_as_reader(&self) {
-        // Relaxed: since this thread entered, the state has its phase, and the row if the row counts this thread.
-        let word = self.state.load(Ordering::Relaxed);
+        // Since this thread entered, the state has its phase, and the row if the row counts this thread. Acquire: pairs with the release in
+        // `lend_row`: another reader may have made a row since, and lent it.
+        let word = self.state.load(Ordering::Acquire);
         if row(word) != 0 {
             by_cache::leave::<P>(word);
             return;
@@ -39,8 +40,9 @@ impl<P: LockPlatform> RawRwLock<P> {
     /// The caller has the lock as a writer.
     #[inline]
     pub(super) unsafe fn leave_as_writer(&self, stays: u32) {
-        // Relaxed: the row is the lock's while the caller has the lock, or was lent to it since; `HEAD` is the caller's.
-        let word = self.state.load(Ordering::Relaxed);
+        // The row is the lock's while the caller has the lock, or was lent to it since; `HEAD` is the caller's. Acquire: as in
+        // `leave_as_reader`.
+        let word = self.state.load(Ordering::Acquire);
         if word & !PHASE == WRITER {
             // No thread waits, and there is no row: what `next_phase` comes to then. Release: pairs with the acquires of the threads that get
             // the lock next. `*self` may be gone once this has succeeded.

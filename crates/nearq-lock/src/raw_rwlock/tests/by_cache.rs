@@ -43,6 +43,35 @@ fn check(
     }
 }
 
+/// Another thread makes a row and lends it to a lock that a thread has already: that thread finds it made.
+fn finds_the_new_row(uses: impl Fn(&Lock) + Send + Sync + Copy + 'static) {
+    modelled::check(4, &[], move || {
+        Settings { mode: Mode::Auto, ..Settings::default() }.set_for_process_in::<Loom>();
+        let lock = Arc::new(Lock::new_in(Watched(PlatformCell::new(0))));
+        let lender = spawn(2, &lock, |lock| lock.raw().lend_row());
+        uses(&lock);
+        Loom::join(lender);
+        assert!(!lock.is_locked());
+    });
+}
+
+#[test]
+fn a_reader_leaves_by_a_row_that_was_made_since() {
+    finds_the_new_row(|lock| _ = get(&lock.read()));
+}
+
+#[test]
+fn a_writer_leaves_by_a_row_that_was_made_since() {
+    finds_the_new_row(|lock| add(&lock.write()));
+}
+
+#[test]
+fn an_upgradable_reader_becomes_a_reader_by_a_row_that_was_made_since() {
+    finds_the_new_row(|lock| {
+        _ = get(&RwLockUpgradableReadGuard::downgrade(lock.upgradable_read()));
+    });
+}
+
 #[test]
 fn a_reader_by_cache_and_a_writer() {
     check(3, &[Event::ReaderSlept, Event::WriterSlept], 1, |lock| {
