@@ -57,9 +57,9 @@ words with placeholders; `priority`, which is high, normal or low; and `deadline
 such as 2030-01-01T00:00:00Z or seconds since 1970, after which the job does not start.
 
 The jobs are in the stream when this command has ended with 0. If it could not submit all
-of them, it says how many. With --id they can all be submitted again: within its duplicate
-window (an hour if --create made it), a stream keeps each once. While the server is away,
-this command waits for up to ten minutes.
+of them, it says how many. With --id they can all be submitted again, also with lines added
+or left out: within its duplicate window (an hour if --create made it), a stream keeps each
+once. While the server is away, this command waits for up to ten minutes.
 
 --create makes the stream of jobs, with a subject for each priority, and the streams
 NAME-dead and NAME-results with the subjects NAME.dead and NAME.results, on one server and

@@ -112,6 +112,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         retries: options.retries.0,
         timeout: options.timeout,
         delay: options.delay,
+        own_slots: options.repeats(),
         around: display.around(),
         homes,
     };

@@ -118,7 +118,7 @@ impl Puller {
         loop {
             if self.is_stopped {
                 return match self.answers.next().await {
-                    Some(message) if message.status.is_none() => Pulled::Message(message),
+                    Some(message) if status_of(&message).is_none() => Pulled::Message(message),
                     Some(_) => continue,
                     None => Pulled::Stopped,
                 };
@@ -173,7 +173,7 @@ impl Puller {
     }
 
     fn came(&mut self, message: Message) -> Option<Pulled> {
-        let Some(status) = message.status else {
+        let Some(status) = status_of(&message) else {
             self.idle = IDLE[0];
             if let Some(pull) = &mut self.pull {
                 pull.got += 1;
@@ -219,4 +219,8 @@ impl Puller {
         self.rest = Some(Instant::now() + self.idle);
         self.idle = (self.idle * 2).min(IDLE[1]);
     }
+}
+/// The server's own word about a request; none for a job, even if its publisher has given it a status: only jobs are to be answered.
+fn status_of(message: &Message) -> Option<StatusCode> {
+    message.status.filter(|_| message.reply.is_none())
 }

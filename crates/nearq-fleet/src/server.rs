@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 
-/// How long the first connection may take.
+/// How long the first connection to one address may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// How often the server is asked whether it is there: a connection that delivers nothing is given up after twice that time.
@@ -34,21 +34,28 @@ pub struct Server {
 impl Server {
     /// The address without the password in it.
     pub fn shown(&self) -> String {
-        let each = self.url.split(',').map(|url| match (url.find("://"), url.rfind('@')) {
-            (Some(scheme), Some(at)) if at > scheme => {
-                format!("{}://{}", &url[..scheme], &url[at + 1..])
-            }
-            (None, Some(at)) => url[at + 1..].to_owned(),
-            (scheme, None) => {
-                // A password with a comma in it is cut in two; its first part stands where a port would.
-                let host = &url[scheme.map_or(0, |scheme| scheme + 3)..];
-                let port = host.rsplit_once(':').map_or("", |(_, port)| port);
-                let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
-                let shown = if is_port || host.ends_with(']') { url } else { "..." };
-                shown.to_owned()
-            }
-            _ => url.to_owned(),
-        });
+        let parts: Vec<&str> = self.url.split(',').collect();
+        // What follows may be the rest of a name or a password with a comma in it.
+        let is_cut = |number: usize| {
+            parts.get(number + 1).is_some_and(|next| next.contains('@') && !next.contains("://"))
+        };
+        let each =
+            parts.iter().enumerate().map(|(number, url)| match (url.find("://"), url.rfind('@')) {
+                (_, None) if is_cut(number) => "...".to_owned(),
+                (Some(scheme), Some(at)) if at > scheme => {
+                    format!("{}://{}", &url[..scheme], &url[at + 1..])
+                }
+                (None, Some(at)) => url[at + 1..].to_owned(),
+                (scheme, None) => {
+                    // A password with a comma in it is cut in two; its first part stands where a port would.
+                    let host = &url[scheme.map_or(0, |scheme| scheme + 3)..];
+                    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+                    let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+                    let shown = if is_port || host.ends_with(']') { url } else { "..." };
+                    shown.to_owned()
+                }
+                _ => (*url).to_owned(),
+            });
         each.collect::<Vec<_>>().join(",")
     }
 
@@ -94,7 +101,9 @@ impl Server {
                 None => options.token(user),
             };
         }
-        let connected = tokio::time::timeout(CONNECT, options.connect(addresses)).await;
+        // An address at which nobody answers must not use up the time of the next one.
+        let most = CONNECT * addresses.len().try_into().unwrap_or(1) + CONNECT / 2;
+        let connected = tokio::time::timeout(most, options.connect(addresses)).await;
         let (why, what) = match connected {
             Ok(Ok(client)) => return Ok(client),
             Err(_) => ("it does not answer".to_owned(), "check the address and the network"),
@@ -210,6 +219,8 @@ mod tests {
             "nats://[::1]:4222,nats://[fe80::1]"
         );
         assert_eq!(shown("nats://u:a,b@h:4222"), "...,h:4222");
+        assert_eq!(shown("nats://u:12,34@h:4222"), "...,h:4222");
+        assert_eq!(shown("nats://token,en@h"), "...,h");
     }
 
     #[test]

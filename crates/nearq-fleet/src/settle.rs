@@ -3,9 +3,10 @@
 //! lost.
 //!
 //! Each step is repeated until it has succeeded, however long the server is away. That is safe: results and dead letters have an id of
-//! the job, by which their stream keeps one of them, and an acknowledgement says the same each time.
+//! the job, by which their stream keeps one of them, and that a job is done or dead stays true. That it is to run again does not: the
+//! server may have noted that, and another worker may run it by now. So that is repeated only until another worker may have it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
@@ -61,8 +62,13 @@ impl Settlement {
                 }
             },
         };
-        self.persist("acknowledgement", async || self.delivery.answer(&self.client, reply).await)
-            .await;
+        // Once another worker may have the job, "again" would take it away from that one. Then AckWait does what is to be done.
+        let until = match reply {
+            Reply::Again(delay) => Some(Instant::now() + delay),
+            Reply::Done | Reply::Never => None,
+        };
+        let answer = async || self.delivery.answer(&self.client, reply).await;
+        self.persist("acknowledgement", until, answer).await;
         reply == Reply::Never
     }
 
@@ -126,14 +132,19 @@ impl Settlement {
     async fn store(&self, subject: &str, what: &str, headers: HeaderMap, body: Bytes) {
         // Two kinds of messages about a job may go to the same stream.
         let id = self.delivery.id_of(what);
-        self.persist(what, async || {
+        self.persist(what, None, async || {
             api::store(&self.client, subject, &id, headers.clone(), body.clone()).await.map(drop)
         })
         .await;
     }
 
-    /// Tries something until it succeeds, and says once that it does not.
-    async fn persist(&self, what: &str, step: impl AsyncFn() -> Result<(), ApiError>) {
+    /// Tries something until it succeeds or that time has come, and says once that it does not.
+    async fn persist(
+        &self,
+        what: &str,
+        until: Option<Instant>,
+        step: impl AsyncFn() -> Result<(), ApiError>,
+    ) {
         let mut delay = RETRY[0];
         let mut was_told = false;
         while let Err(error) = step().await {
@@ -143,6 +154,9 @@ impl Settlement {
                 self.outlet.notice(format!(
                     "the {what} of job {id}: {error}; it is tried again until it succeeds"
                 ));
+            }
+            if until.is_some_and(|until| Instant::now() + delay >= until) {
+                return;
             }
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(RETRY[1]);

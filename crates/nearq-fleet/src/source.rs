@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nearq_processes::jobs::{Job, Needs, Report, Source};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::server::Server;
+use crate::settle::has_passed;
 use crate::worker;
 
 /// How much of the end of a job's standard output is in its result, and of its standard error in its dead letter.
@@ -89,6 +90,8 @@ pub(crate) enum Order {
     Ended(Box<Report>, [Vec<u8>; 2]),
     /// A job has not run.
     GiveBack(u64),
+    /// A job has not run, and must not run any more, because its deadline has passed.
+    Late(u64),
     /// No more jobs are wanted.
     Stop,
 }
@@ -98,7 +101,8 @@ pub(crate) enum Order {
 pub(crate) enum News {
     /// The worker is ready, with a consumer that waits so long for signs of life; or why it is not.
     Began(Result<Duration, String>),
-    Job(Box<Job>),
+    /// A job, and until when it may start.
+    Job(Box<Job>, Option<SystemTime>),
     /// How many jobs nobody has got yet.
     Left(u64),
     /// The server knows how this job has ended.
@@ -135,7 +139,8 @@ pub struct Fleet {
     plan: Plan,
     tally: Arc<Tally>,
     link: Option<Link>,
-    ready: VecDeque<Job>,
+    /// Jobs that have come and have not been started, each with the time until which it may start.
+    ready: VecDeque<(Job, Option<SystemTime>)>,
     /// How many jobs were asked for, and how many have come.
     granted: u64,
     received: u64,
@@ -222,7 +227,13 @@ impl Source for Fleet {
             self.granted = self.granted.max(self.received) + more;
             self.order(Order::Grant(self.granted));
         }
-        self.ready.pop_front()
+        while let Some((job, deadline)) = self.ready.pop_front() {
+            if !deadline.is_some_and(|deadline| has_passed(deadline, SystemTime::now())) {
+                return Some(job);
+            }
+            self.order(Order::Late(job.number));
+        }
+        None
     }
 
     fn left(&self) -> (u64, bool) {
@@ -245,13 +256,13 @@ impl Source for Fleet {
         let mut failure = None;
         loop {
             match link.news.try_recv() {
-                Ok(News::Job(job)) => {
+                Ok(News::Job(job, deadline)) => {
                     self.received += 1;
                     self.unsettled += 1;
                     if self.is_stopped {
                         self.order(Order::GiveBack(job.number));
                     } else {
-                        self.ready.push_back(*job);
+                        self.ready.push_back((*job, deadline));
                     }
                 }
                 Ok(News::Left(left)) => self.left = left,
@@ -285,14 +296,14 @@ impl Source for Fleet {
     }
 
     fn alive(&mut self, numbers: &[u64]) {
-        let ready = self.ready.iter().map(|job| job.number);
+        let ready = self.ready.iter().map(|(job, _)| job.number);
         self.order(Order::Alive(numbers.iter().copied().chain(ready).collect()));
     }
 
     fn stop(&mut self) {
         self.is_stopped = true;
         self.order(Order::Stop);
-        for job in std::mem::take(&mut self.ready) {
+        for (job, _) in std::mem::take(&mut self.ready) {
             self.give_back(job.number);
         }
     }
@@ -333,6 +344,7 @@ fn has_ended(news: &Receiver<News>, most: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::sync::mpsc::UnboundedReceiver;
 
     fn fleet() -> Fleet {
         Fleet::new(Plan {
@@ -362,23 +374,50 @@ mod tests {
         assert_eq!(fleet.granted, 2);
         // It waits here.
         fleet.received = 2;
-        fleet.ready.push_back(Job::of(2, Vec::new()));
+        fleet.ready.push_back((Job::of(2, Vec::new()), None));
         assert_eq!(fleet.take(1).map(|job| job.number), Some(2));
         assert_eq!(fleet.granted, 2);
     }
 
-    #[test]
-    fn a_job_that_comes_after_the_stop_is_given_back() {
+    /// A fleet whose worker is the test.
+    fn linked() -> (Fleet, Outlet, UnboundedReceiver<Order>) {
         let mut fleet = fleet();
         let event = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
         let (sender, news) = mpsc::channel();
-        let (orders, mut ordered) = unbounded_channel();
+        let (orders, ordered) = unbounded_channel();
         let outlet = Outlet { sender, event: Arc::clone(&event) };
         fleet.link = Some(Link { orders, news, event, thread: thread::spawn(|| ()) });
-        outlet.send(News::Job(Box::new(Job::of(1, Vec::new()))));
+        (fleet, outlet, ordered)
+    }
+
+    #[test]
+    fn a_job_that_waits_until_its_deadline_has_passed_does_not_start() {
+        let (mut fleet, outlet, mut ordered) = linked();
+        let soon = SystemTime::now() + Duration::from_millis(20);
+        for (number, deadline) in [(1, Some(soon)), (2, None), (3, Some(soon))] {
+            outlet.send(News::Job(Box::new(Job::of(number, Vec::new())), deadline));
+        }
+        fleet.fill().unwrap();
+        assert_eq!(fleet.take(1).map(|job| job.number), Some(1));
+        thread::sleep(Duration::from_millis(40));
+        assert_eq!(fleet.take(1).map(|job| job.number), Some(2));
+        assert!(fleet.take(1).is_none());
+        let late = std::iter::from_fn(|| ordered.try_recv().ok());
+        let late = late.filter_map(|order| match order {
+            Order::Late(number) => Some(number),
+            _ => None,
+        });
+        assert_eq!(late.collect::<Vec<_>>(), [3]);
+        assert_eq!(fleet.unsettled(), 3, "the server does not know yet");
+    }
+
+    #[test]
+    fn a_job_that_comes_after_the_stop_is_given_back() {
+        let (mut fleet, outlet, mut ordered) = linked();
+        outlet.send(News::Job(Box::new(Job::of(1, Vec::new())), None));
         fleet.fill().unwrap();
         fleet.stop();
-        outlet.send(News::Job(Box::new(Job::of(2, Vec::new()))));
+        outlet.send(News::Job(Box::new(Job::of(2, Vec::new())), None));
         fleet.fill().unwrap();
         assert_eq!((fleet.unsettled(), fleet.left().0), (2, 0));
         let mut given_back = Vec::new();

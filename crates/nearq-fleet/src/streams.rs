@@ -106,6 +106,19 @@ pub(crate) fn not_found(stream: &str, error: &ApiError) -> String {
     }
 }
 
+/// Checks that a stream keeps a job for which there is no consumer yet.
+///
+/// # Errors
+/// It does not.
+pub(crate) fn check_keeps(stream: &str, info: &StreamInfo) -> Result<(), String> {
+    if info.config.retention == "interest" {
+        return Err(format!(
+            "--stream {stream}: it keeps no message that no consumer waits for (retention interest), so jobs would be lost; use one with `--retention work`"
+        ));
+    }
+    Ok(())
+}
+
 /// Whether a stream of that name has a subject for each priority.
 fn has_priorities(stream: &str, subjects: &[String]) -> bool {
     Priority::ALL.iter().all(|it| subjects.contains(&subject(stream, *it)))

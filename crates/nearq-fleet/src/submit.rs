@@ -4,6 +4,7 @@
 //! not confirmed is sent again with the same id, by which the stream keeps it once.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc;
 use std::thread;
@@ -108,6 +109,7 @@ pub fn submit(
             streams::make(&client, &submission.stream).await.map_err(named)?;
         }
         let info = streams::find(&client, &submission.stream).await.map_err(named)?;
+        streams::check_keeps(&submission.stream, &info).map_err(named)?;
         if let Some(subject) = &submission.subject {
             let checked = streams::check_own(&client, &submission.stream, &info, subject).await;
             checked.map_err(named)?;
@@ -183,6 +185,33 @@ fn records(
     receiver
 }
 
+/// The ids of messages, by which their stream keeps one of several equal ones.
+struct Ids {
+    name: String,
+    /// How many jobs have had each hash, if jobs may be submitted again.
+    seen: Option<HashMap<u64, u32>>,
+}
+
+impl Ids {
+    /// The id of a job. If jobs may be submitted again, it follows from what the job is, and how many equal ones came before it: so it does
+    /// not matter if others are added, left out or moved.
+    fn of(&mut self, number: u64, subject: &str, body: &[u8]) -> String {
+        let name = &self.name;
+        let Some(seen) = &mut self.seen else { return format!("{name}:{number}") };
+        let hash = fnv(subject.as_bytes(), fnv(body, FNV_BASIS));
+        let count = seen.entry(hash).or_default();
+        *count += 1;
+        format!("{name}:{hash:016x}:{count}")
+    }
+}
+
+/// Fowler, Noll and Vo's hash FNV-1a, which is the same in every version of this program.
+fn fnv(bytes: &[u8], basis: u64) -> u64 {
+    bytes.iter().fold(basis, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
 struct Sending<'a> {
     client: Client,
     submission: &'a Submission,
@@ -208,6 +237,8 @@ impl Sending<'_> {
         let mut refused: Option<(u64, String)> = None;
         let mut is_over = false;
         let mut link = Link::new(&self.submission.server, MEANWHILE);
+        let mut ids =
+            Ids { name: self.id.clone(), seen: self.submission.id.is_some().then(HashMap::new) };
         while !is_over || !sending.is_empty() {
             tokio::select! {
                 record = records.recv(), if !is_over && sending.len() < AT_ONCE => {
@@ -219,7 +250,8 @@ impl Sending<'_> {
                     };
                     match message {
                         Ok((subject, headers, body)) => {
-                            sending.push(self.one(number, subject, headers, body));
+                            let id = ids.of(number, &subject, &body);
+                            sending.push(self.one(number, id, subject, headers, body));
                         }
                         Err(why) => { refused = Some((number, why)); is_over = true; }
                     }
@@ -284,11 +316,11 @@ impl Sending<'_> {
     async fn one(
         &self,
         number: u64,
+        id: String,
         subject: String,
         headers: HeaderMap,
         body: Bytes,
     ) -> (u64, Result<bool, String>) {
-        let id = format!("{}:{number}", self.id);
         let begin = Instant::now();
         let mut sent_before = false;
         loop {
@@ -323,6 +355,21 @@ mod tests {
         for wrong in ["a\nb", "a\r\nX: 1", "\0", &"x".repeat(1001)] {
             assert!(check_id(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn ids_follow_from_the_jobs_if_these_may_be_submitted_again() {
+        let ids = |again: bool, jobs: &[&str]| {
+            let mut ids = Ids { name: "monday".into(), seen: again.then(HashMap::new) };
+            let of = |(number, job): (usize, &&str)| ids.of(number as u64, "JOBS", job.as_bytes());
+            jobs.iter().enumerate().map(of).collect::<Vec<_>>()
+        };
+        let (before, after) = (ids(true, &["a", "b", "b"]), ids(true, &["new", "b", "a", "b"]));
+        assert_eq!([&before[0], &before[1], &before[2]], [&after[2], &after[1], &after[3]]);
+        assert!(!before.contains(&after[0]) && before[1] != before[2]);
+        assert_eq!(ids(false, &["a", "a"]), ["monday:0", "monday:1"]);
+        // Of version 1; another hash would let jobs in twice that an older program has submitted.
+        assert_eq!(fnv(b"a", FNV_BASIS), 0xaf63_dc4c_8601_ec8c);
     }
 
     #[test]

@@ -67,9 +67,14 @@ struct Worker {
     settlements: FuturesUnordered<LocalBoxFuture<'static, (u64, bool)>>,
     is_stopped: bool,
     link: Link,
+    /// The jobs that were alive when the engine said so last.
+    alive: Vec<u64>,
     /// Why the last request for jobs was refused that was.
     last_doubt: String,
 }
+
+/// Why a job is dead that did not start in time.
+const LATE: &str = "its deadline has passed";
 
 /// Runs the worker until the engine is gone.
 pub(crate) fn run(plan: Plan, tally: Arc<Tally>, orders: UnboundedReceiver<Order>, outlet: Outlet) {
@@ -137,6 +142,7 @@ async fn connected(
         settlements: FuturesUnordered::new(),
         is_stopped: false,
         link,
+        alive: Vec::new(),
         last_doubt: String::new(),
     };
     worker.serve(puller, asked, orders, events).await;
@@ -186,7 +192,7 @@ impl Worker {
                 _ = look.tick(), if self.is_stopped && may_be_gone && !self.link.is_lost() && !self.settlements.is_empty() => {
                     may_be_gone = !self.is_gone().await;
                 }
-                Some(event) = events.recv() => self.happened(&event, &mut puller),
+                Some(event) = events.recv() => self.happened(&event, &mut puller).await,
                 Some(question) = asked.next() => self.answer(question).await,
             }
         }
@@ -214,17 +220,9 @@ impl Worker {
     async fn obey(&mut self, order: Order) {
         match order {
             Order::Grant(granted) => self.granted = granted,
-            // What cannot be sent now is not worth to be sent later.
-            Order::Alive(_) if self.link.is_lost() => {}
             Order::Alive(numbers) => {
-                let alive = numbers.iter().filter_map(|number| self.held.get(number));
-                let settling = self.held.values().filter(|held| held.is_settling);
-                let all = async {
-                    for held in alive.chain(settling) {
-                        let _ = self.client.publish(held.delivery.reply.clone(), ALIVE).await;
-                    }
-                };
-                let _ = timeout(SEND, all).await;
+                self.alive = numbers;
+                self.tell_alive().await;
             }
             Order::Ended(report, ends) => {
                 let number = report.number;
@@ -233,8 +231,27 @@ impl Worker {
                 self.settle(number, verdict, Some(report), ends);
             }
             Order::GiveBack(number) => self.settle(number, Verdict::Back, None, Default::default()),
+            Order::Late(number) => {
+                let verdict = Verdict::Dead(LATE.to_owned());
+                self.settle(number, verdict, None, Default::default());
+            }
             Order::Stop => {}
         }
+    }
+
+    /// Tells the server which jobs are alive, unless the connection is lost: then that is done when it is made again.
+    async fn tell_alive(&self) {
+        if self.link.is_lost() {
+            return;
+        }
+        let alive = self.alive.iter().filter_map(|number| self.held.get(number));
+        let settling = self.held.values().filter(|held| held.is_settling);
+        let all = async {
+            for held in alive.chain(settling) {
+                let _ = self.client.publish(held.delivery.reply.clone(), ALIVE).await;
+            }
+        };
+        let _ = timeout(SEND, all).await;
     }
 
     /// A message has come: a job for the engine, or one that cannot or need not run.
@@ -252,9 +269,9 @@ impl Worker {
         self.last_number += 1;
         let number = self.last_number;
         let verdict = match self.job(number, &delivery) {
-            Ok(job) if !self.is_stopped => {
+            Ok((job, deadline)) if !self.is_stopped => {
                 self.handed_over += 1;
-                self.outlet.send(News::Job(Box::new(job)));
+                self.outlet.send(News::Job(Box::new(job), deadline));
                 None
             }
             Ok(_) => Some(Verdict::Back),
@@ -269,8 +286,8 @@ impl Worker {
         }
     }
 
-    /// The job of a message; or what is done with the message if it is none.
-    fn job(&self, number: u64, delivery: &Delivery) -> Result<Job, Verdict> {
+    /// The job of a message, and until when it may start; or what is done with the message if it is none.
+    fn job(&self, number: u64, delivery: &Delivery) -> Result<(Job, Option<SystemTime>), Verdict> {
         if let Some(verdict) = self.rules.delivered(delivery.place.tries) {
             return Err(verdict);
         }
@@ -279,7 +296,7 @@ impl Worker {
         let is_object = delivery.header(header) == Some(value);
         let task = Task::parse(&delivery.message.payload, is_object).map_err(is_none)?;
         if task.deadline.is_some_and(|deadline| has_passed(deadline, SystemTime::now())) {
-            return Err(Verdict::Dead("its deadline has passed".to_owned()));
+            return Err(Verdict::Dead(LATE.to_owned()));
         }
         let template = match (task.command, self.plan.has_command) {
             (Some(words), false) => {
@@ -305,7 +322,7 @@ impl Worker {
             variable("NEARQ_JOB", delivery.id()),
             variable("NEARQ_JOB_TRIES", delivery.place.tries.to_string()),
         ];
-        Ok(Job { number, inputs: task.inputs, template, variables })
+        Ok((Job { number, inputs: task.inputs, template, variables }, task.deadline))
     }
 
     /// Begins to make the server know how a job has ended.
@@ -344,13 +361,16 @@ impl Worker {
         }
     }
 
-    fn happened(&mut self, event: &Event, puller: &mut Puller) {
+    async fn happened(&mut self, event: &Event, puller: &mut Puller) {
         let was_lost = self.link.is_lost();
         if let Some(said) = self.link.follow(event) {
             self.outlet.notice(said);
         }
         if was_lost != self.link.is_lost() {
             puller.connected(was_lost);
+            if was_lost {
+                self.tell_alive().await;
+            }
         }
     }
 

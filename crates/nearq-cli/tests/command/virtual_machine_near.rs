@@ -63,6 +63,11 @@ fn steps() -> Vec<[String; 3]> {
             format!("./nearq run --near gpu --tag --keep-order -- sh -c '{gpu}'"),
         ],
         [
+            "narrow".into(),
+            String::new(),
+            format!("./nearq run --near gpu -j1 --tag --keep-order -- sh -c '{gpu}'"),
+        ],
+        [
             "inputs".into(),
             String::new(),
             format!("./nearq run --near gpu --keep-order -- sh -c '{gpu}' x ::: a b c d e"),
@@ -198,6 +203,7 @@ fn programs_begin_with_the_cpus_and_the_memory_of_a_device_s_node() {
             "gpu:1\tmemory prefer:2",
         ]
     );
+    assert_eq!(lines("narrow"), lines("each"), "also one after the other");
     let inputs = lines("inputs");
     assert_eq!(inputs.len(), 15, "{inputs:?}");
     for job in inputs.chunks(3) {

@@ -248,6 +248,40 @@ fn a_clock_that_jumps_loses_nothing_and_repeats_nothing() {
     assert_eq!(ran, ["1", "2", "3", "4", "4"], "one of them failed once");
 }
 
+#[test]
+fn a_message_with_a_status_is_a_job_like_any_other() {
+    let Some(server) = Server::start("fleet-status") else { return };
+    server.submit("", &[]);
+    for (headers, body) in [
+        ("NATS/1.0 100\r\n\r\n", "1"),
+        ("NATS/1.0 409 Consumer Deleted\r\n\r\n", "2"),
+        ("NATS/1.0 404 No Messages\r\n\r\n", "3"),
+    ] {
+        server.publish("JOBS.normal", headers, body);
+    }
+    let output = server.worker(&["--until-empty", "-j1", "echo"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n2\n3\n");
+}
+
+#[test]
+fn a_submission_that_has_changed_loses_nothing() {
+    let Some(server) = Server::start("fleet-changed") else { return };
+    server.submit("1\n2\n2\n", &["--id", "monday"]);
+    server.submit("new\n1\n2\n2\n", &["--id", "monday"]);
+    let output = server.worker(&["--until-empty", "-j1", "echo"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n2\n2\nnew\n", "{output:?}");
+}
+
+#[test]
+fn a_stream_that_would_not_keep_jobs_is_refused() {
+    let Some(server) = Server::start("fleet-interest") else { return };
+    let stream = json!({ "name": "JOBS", "subjects": ["JOBS"], "retention": "interest" });
+    server.ask("STREAM.CREATE.JOBS", &stream);
+    let submit = ["submit", "--to", &server.url(), "--stream", "JOBS", "--input", "/dev/null"];
+    assert!(fails(nearq().args(submit), 1).contains("retention interest"));
+}
+
 /// A worker that runs its only job, which takes a second, and what the job writes.
 fn worker_with_a_job(server: &Server) -> (Child, String) {
     server.submit("1\n", &[]);

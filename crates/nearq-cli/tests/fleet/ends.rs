@@ -178,6 +178,49 @@ fn jobs_have_priorities_commands_and_deadlines_of_their_own() {
 }
 
 #[test]
+fn a_job_whose_output_is_not_printed_is_not_done() {
+    let Some(server) = Server::start("fleet-unprinted") else { return };
+    let numbers: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
+    server.submit(&(numbers.join("\n") + "\n"), &[]);
+    // A disk that is full.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = server.worker(&["--until-empty", "-j2", "echo"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert_eq!(server.jobs()["jobs"], 20, "all are in the queue");
+    // A reader that does not read: the jobs whose output fits into the pipe are done, and no others.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = server.worker(&["-j2", "--", "sh", "-c"]);
+    command.args(["echo $1; head -c 20000 /dev/zero | tr '\\0' x", "sh", "{}"]);
+    let mut worker = command.stdout(writer).stderr(Stdio::null()).spawn().unwrap();
+    drop(command);
+    until("all jobs have run", || {
+        let state = server.jobs();
+        let workers = state["workers"].as_array().unwrap();
+        workers.len() == 1
+            && state["queues"].as_array().unwrap().iter().all(|it| it["waiting"] == 0)
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    let left = server.jobs()["jobs"].as_u64().unwrap();
+    worker.kill().unwrap();
+    let _ = worker.wait();
+    let text = std::io::read_to_string(reader).unwrap();
+    let whole = text.split(|c: char| c.is_ascii_digit()).filter(|it| it.trim().len() == 20_000);
+    assert!(whole.count() as u64 >= 20 - left && left >= 10, "{left} left of {}", text.len());
+}
+
+#[test]
+fn jobs_have_their_own_variables_if_their_worker_is_a_job_itself() {
+    let Some(server) = Server::start("fleet-variables") else { return };
+    server.submit("x\n", &[]);
+    let mut worker = server.worker(&["--until-empty", "--", "sh", "-c", "env | grep ^NEARQ_JOB"]);
+    let output = worker.env("NEARQ_JOB", "outer:1").env("NEARQ_JOB_TRIES", "9").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["NEARQ_JOB=JOBS:1", "NEARQ_JOB_TRIES=1"], "{output:?}");
+}
+
+#[test]
 fn nearq_jobs_says_which_worker_has_which_job() {
     let Some(server) = Server::start("fleet-board") else { return };
     server.submit("1\n2\n3\n", &[]);
@@ -221,14 +264,7 @@ fn a_stream_that_is_made_again_keeps_its_results_and_orders_to_a_stream_are_not_
     assert_eq!(results.iter().filter(of_first).count(), 2, "both are of job 1: {results:?}");
     server.submit("", &[]);
     let headers = "NATS/1.0\r\nNats-Expected-Stream: JOBS\r\nOwn: kept\r\n\r\n";
-    let message = format!(
-        "CONNECT {{\"verbose\":false,\"headers\":true}}\r\nHPUB JOBS.normal {} {}\r\n{headers}a\0b\r\n",
-        headers.len(),
-        headers.len() + 3
-    );
-    let mut client = std::net::TcpStream::connect(("127.0.0.1", server.port)).unwrap();
-    std::io::Write::write_all(&mut client, message.as_bytes()).unwrap();
-    until("the stream has it", || server.jobs()["jobs"] == 1);
+    server.publish("JOBS.normal", headers, "a\0b");
     let mut worker = server.worker(&["--until-empty", "--dead", "JOBS.dead", "echo"]);
     let mut worker = worker.stderr(Stdio::null()).spawn().unwrap();
     let begin = Instant::now();

@@ -143,6 +143,17 @@ impl Server {
         }
     }
 
+    /// Publishes a message to a subject of a stream, and waits until the stream JOBS has one more.
+    pub(crate) fn publish(&self, subject: &str, headers: &str, body: &str) {
+        let jobs = self.jobs()["jobs"].as_u64().unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let (head, all) = (headers.len(), headers.len() + body.len());
+        let options = "{\"verbose\":false,\"headers\":true}";
+        write!(stream, "CONNECT {options}\r\nHPUB {subject} {head} {all}\r\n{headers}{body}\r\n")
+            .unwrap();
+        until("the stream has it", || self.jobs()["jobs"] == jobs + 1);
+    }
+
     /// The messages of a stream: headers and body.
     pub(crate) fn messages(&self, stream: &str) -> Vec<(String, String)> {
         let info = self.ask(&format!("STREAM.INFO.{stream}"), &Value::Null);

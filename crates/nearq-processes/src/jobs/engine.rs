@@ -75,6 +75,8 @@ pub struct Plan {
     pub timeout: Option<Timeout>,
     /// The least time between two starts.
     pub delay: Duration,
+    /// Whether each job has the slot of its number, whichever others are free.
+    pub own_slots: bool,
     /// What is done before and after printing.
     pub around: Around,
     /// The homes of jobs.
@@ -178,6 +180,8 @@ struct Engine<'a> {
     /// Slots below `highest_slot` in which nothing runs.
     free_slots: BTreeSet<usize>,
     highest_slot: usize,
+    /// Whether each job has the slot of its number.
+    own_slots: bool,
     tag: Option<Text>,
     results: Option<Results>,
     retries: Option<u64>,
@@ -187,6 +191,8 @@ struct Engine<'a> {
     next_start: Option<Instant>,
     /// Jobs that start before those of new inputs.
     pending: VecDeque<Pending>,
+    /// Jobs that have ended, and whose output is not printed yet: the report, and the ends of their outputs.
+    unprinted: BTreeMap<u64, (Report, [Vec<u8>; 2])>,
     /// Process groups of jobs that ran too long and have ended, and when what is left of them is killed.
     late_groups: Vec<(u32, Instant)>,
     retry: Option<Retry>,
@@ -284,6 +290,7 @@ impl<'a> Engine<'a> {
             running: BTreeMap::new(),
             free_slots: BTreeSet::new(),
             highest_slot: 0,
+            own_slots: plan.own_slots,
             tag: plan.tag,
             results: plan.results,
             retries: plan.retries,
@@ -291,6 +298,7 @@ impl<'a> Engine<'a> {
             delay: plan.delay,
             next_start: None,
             pending: VecDeque::new(),
+            unprinted: BTreeMap::new(),
             late_groups: Vec::new(),
             retry: None,
             limit_reported: false,
@@ -380,8 +388,13 @@ impl<'a> Engine<'a> {
         given_up
             || self.running.is_empty()
                 && nothing_to_come
-                && (self.source.unsettled() == 0 || ends)
+                && (self.is_settled() || ends)
                 && (self.printer.is_done() || self.printer.broken().is_some() || ends)
+    }
+
+    /// Whether all who must know the ends of jobs know them.
+    fn is_settled(&self) -> bool {
+        (self.unprinted.is_empty() || self.needs.beat.is_none()) && self.source.unsettled() == 0
     }
 
     fn wait(&mut self) -> Result<(), Error> {
@@ -404,6 +417,7 @@ impl<'a> Engine<'a> {
         };
         if printed {
             self.printer.take();
+            self.tell_ends();
         }
         if signals {
             self.take_signals();
@@ -486,7 +500,9 @@ impl<'a> Engine<'a> {
         let is_stopped = |pid: u32| proc::stat(pid).is_some_and(proc::Stat::is_stopped);
         let running = self.running.values().filter(|job| !is_stopped(job.pid));
         let pending = self.pending.iter().map(|pending| pending.job.number);
-        let alive: Vec<u64> = running.map(|job| job.number).chain(pending).collect();
+        let unprinted = self.unprinted.keys().copied();
+        let alive: Vec<u64> =
+            running.map(|job| job.number).chain(pending).chain(unprinted).collect();
         self.source.alive(&alive);
     }
 
@@ -502,6 +518,8 @@ impl<'a> Engine<'a> {
     }
 
     fn outcome(mut self) -> Outcome {
+        // The run has ended without waiting for the reader of the outputs.
+        self.give_back_unprinted();
         if let Some(Broken::Failed(text)) = self.printer.broken() {
             self.errors.push(text.clone());
         }

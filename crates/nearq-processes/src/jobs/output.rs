@@ -120,6 +120,8 @@ pub(crate) struct Printer {
     buffer: Vec<u8>,
     /// How many bytes of the end of each output are kept until the job has ended.
     keeps: [usize; 2],
+    /// The jobs that were handed over, each with how many bytes had been handed over by then; until the engine knows that they are printed.
+    handed_over: VecDeque<(u64, u64)>,
 }
 
 impl Printer {
@@ -149,6 +151,7 @@ impl Printer {
             not_stored: None,
             buffer: vec![0; CHUNK],
             keeps,
+            handed_over: VecDeque::new(),
         })
     }
 
@@ -204,7 +207,11 @@ impl Printer {
         for stream in [0, 1] {
             self.drain(number, stream);
         }
-        let Some(kept) = self.jobs.get_mut(&number) else { return Default::default() };
+        let Some(kept) = self.jobs.get_mut(&number) else {
+            // It has printed by itself.
+            self.handed_over.push_back((number, self.writer.sent()));
+            return Default::default();
+        };
         kept.ended = true;
         let printed = kept.printed;
         let mut ends = std::mem::take(&mut kept.ends);
@@ -281,6 +288,7 @@ impl Printer {
                 return;
             }
             self.hand_over(first);
+            self.handed_over.push_back((first, self.writer.sent()));
             self.jobs.remove(&first);
             self.live = None;
             self.ended.pop_front();
@@ -372,6 +380,14 @@ impl Printer {
     /// Whether so much output waits that no other job should start.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_full() || self.jobs.len() >= MOST_HELD
+    }
+
+    /// A job that has ended and whose output has been printed or stored, or given up because printing is [`broken`](Self::broken); each is
+    /// returned once.
+    pub(crate) fn next_printed(&mut self) -> Option<u64> {
+        let printed = self.writer.sent() - self.writer.waiting();
+        let (number, _) = self.handed_over.pop_front_if(|(_, upto)| *upto <= printed)?;
+        Some(number)
     }
 
     /// Whether everything that was handed over has been printed.

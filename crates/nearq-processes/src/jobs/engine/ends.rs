@@ -69,17 +69,36 @@ impl Engine<'_> {
             self.time_limit.succeeded(report.elapsed);
         }
         self.audience.ended(&report);
-        if self.printer.broken().is_some() {
-            // Its output may be lost, so it is not done, whatever its status.
-            self.source.give_back(report.number);
-        } else {
-            self.source.ended(&report, ends);
-        }
-        if self.decision.ended(report.has_succeeded(), report.stopped) {
+        let ends_run = self.decision.ended(report.has_succeeded(), report.stopped);
+        self.unprinted.insert(report.number, (report, ends));
+        self.tell_ends();
+        if ends_run {
             self.end(None, libc::SIGTERM, false);
         }
         if !self.may_start() {
             self.forget_pending();
+        }
+    }
+
+    /// Tells the source of the jobs that have ended and whose output is printed: before that, a job is not done.
+    pub(super) fn tell_ends(&mut self) {
+        while let Some(number) = self.printer.next_printed() {
+            // What is found to be broken by now may not have been printed.
+            if self.printer.broken().is_none()
+                && let Some((report, ends)) = self.unprinted.remove(&number)
+            {
+                self.source.ended(&report, ends);
+            }
+        }
+        if self.printer.broken().is_some() {
+            self.give_back_unprinted();
+        }
+    }
+
+    /// The output of these jobs may be lost, so they are not done, whatever their status.
+    pub(super) fn give_back_unprinted(&mut self) {
+        for number in std::mem::take(&mut self.unprinted).into_keys() {
+            self.source.give_back(number);
         }
     }
 

@@ -42,7 +42,7 @@ impl Engine<'_> {
     pub(super) fn start(&mut self, pending: &Pending) -> Attempt {
         let Pending { ref job, attempt, .. } = *pending;
         let Job { number, ref inputs, .. } = *job;
-        let slot = self.take_slot();
+        let slot = self.take_slot(number);
         let template = job.template.as_ref().or(self.template.as_ref());
         let words = template.map(|it| it.expand(inputs, number, slot)).unwrap_or_default();
         let command = template.map(|it| it.show(inputs, number, slot)).unwrap_or_default();
@@ -150,7 +150,7 @@ impl Engine<'_> {
         let environment = if job.variables.is_empty() {
             shared
         } else {
-            own_environment = [&**shared, &*job.variables].concat();
+            own_environment = with_variables(shared, &job.variables);
             &own_environment
         };
         let spec = ProcessSpec {
@@ -196,12 +196,25 @@ impl Engine<'_> {
         })
     }
 
-    fn take_slot(&mut self) -> usize {
+    fn take_slot(&mut self, number: u64) -> usize {
+        if self.own_slots {
+            return number as usize;
+        }
         self.free_slots.pop_first().unwrap_or_else(|| {
             self.highest_slot += 1;
             self.highest_slot
         })
     }
+}
+
+/// An environment with a job's own variables in place of those of the same names: a program finds the first of several.
+fn with_variables(shared: &[CString], own: &[CString]) -> Vec<CString> {
+    let name = |variable: &CString| {
+        variable.to_bytes().split(|&byte| byte == b'=').next().map(<[u8]>::to_vec)
+    };
+    let names: Vec<_> = own.iter().map(name).collect();
+    let others = shared.iter().filter(|variable| !names.contains(&name(variable)));
+    others.chain(own).cloned().collect()
 }
 
 impl Limit {

@@ -33,7 +33,8 @@ struct Piece {
 /// The state that this thread shares with other threads.
 #[derive(Debug)]
 struct Shared {
-    /// Bytes that have been handed over and not printed yet. Relaxed: a count; the eventfd orders it.
+    /// Bytes that have been handed over and not printed yet. A thread that finds that they are fewer finds `broken`, too, if it was set by
+    /// then: released and acquired.
     waiting: AtomicU64,
     broken: OnceLock<Broken>,
     /// Becomes readable after each piece.
@@ -47,17 +48,21 @@ pub(super) struct Writer {
     around: Around,
     /// Everything goes to standard error.
     to_error: bool,
+    /// How many bytes have been handed over in all.
+    sent: u64,
 }
 
 impl Writer {
     pub(super) fn new(around: Around, to_error: bool) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Shared { waiting: AtomicU64::new(0), broken: OnceLock::new(), event };
-        Ok(Self { shared: Arc::new(shared), sender: None, around, to_error })
+        Ok(Self { shared: Arc::new(shared), sender: None, around, to_error, sent: 0 })
     }
 
     /// Passes the bytes on, to be written after everything that was sent before.
     pub(super) fn send(&mut self, stream: usize, bytes: Vec<u8>) {
+        self.sent += bytes.len() as u64;
+        // Relaxed: only this thread adds.
         self.shared.waiting.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let piece = Piece { is_error: stream == 1, bytes };
         if self.sender.is_none() {
@@ -79,7 +84,13 @@ impl Writer {
 
     /// How many bytes have been handed over and not printed yet.
     pub(super) fn waiting(&self) -> u64 {
-        self.shared.waiting.load(Ordering::Relaxed)
+        // Acquire: pairs with the release in `print`.
+        self.shared.waiting.load(Ordering::Acquire)
+    }
+
+    /// How many bytes have been handed over in all.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
     }
 
     pub(super) fn broken(&self) -> Option<&Broken> {
@@ -123,7 +134,8 @@ impl Shared {
                 let _ = self.broken.set(broken);
             }
         }
-        self.waiting.fetch_sub(piece.bytes.len() as u64, Ordering::Relaxed);
+        // Release: pairs with the acquire in `waiting`.
+        self.waiting.fetch_sub(piece.bytes.len() as u64, Ordering::Release);
         // The count is far from overflowing.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
