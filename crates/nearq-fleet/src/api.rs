@@ -124,6 +124,9 @@ pub(crate) struct ConsumerConfig {
     /// Whether messages come without their bodies.
     #[serde(default)]
     pub(crate) headers_only: bool,
+    /// After how long without a request the server deletes the consumer, in nanoseconds; 0 for never.
+    #[serde(default)]
+    pub(crate) inactive_threshold: u64,
 }
 
 impl ConsumerConfig {

@@ -307,7 +307,8 @@ pub(crate) async fn lanes(
                     "durable_name": name,
                     "deliver_policy": "all",
                     "ack_policy": "explicit",
-                    "ack_wait": ack_wait.as_nanos() as u64,
+                    // The server's number has a sign.
+                    "ack_wait": i64::try_from(ack_wait.as_nanos()).unwrap_or(i64::MAX),
                     "max_deliver": -1,
                     "max_ack_pending": MOST_RUNNING,
                     "max_waiting": MOST_WAITING,
@@ -346,6 +347,8 @@ fn check(stream: &str, consumer: &ConsumerInfo) -> Result<(), String> {
         "it delivers messages without their bodies (headers_only), so jobs would run without their inputs"
     } else if config.max_deliver > 0 {
         "it forgets a job after max_deliver deliveries without a word; let nearq count them (--tries and --dead)"
+    } else if config.inactive_threshold > 0 {
+        "the server deletes it when no worker asks it for jobs for some time (inactive_threshold), as while all workers are busy"
     } else if config.ack_wait() < LEAST_ACK_WAIT {
         "its AckWait is shorter than half a second, so running jobs would be delivered to a second worker"
     } else {
@@ -430,6 +433,7 @@ mod tests {
             ("deliver_subject", json!("x"), "pushes"),
             ("ack_wait", json!(1000), "AckWait"),
             ("headers_only", json!(true), "without their bodies"),
+            ("inactive_threshold", json!(5_000_000_000_u64), "deletes it"),
         ];
         for (field, value, why) in changes {
             let mut wrong = right.clone();

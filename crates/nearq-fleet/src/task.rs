@@ -166,8 +166,14 @@ fn seconds_of(text: &str) -> Option<u64> {
         all.collect::<Option<Vec<u64>>>()?.try_into().ok()
     };
     let ([year, month, day], [hour, minute, second]) = (numbers(date, '-')?, numbers(time, ':')?);
+    let is_leap = year % 4 == 0 && year % 100 != 0 || year % 400 == 0;
+    let days_of_month = match month {
+        2 => 28 + u64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
     let is_time = (1..=12).contains(&month)
-        && (1..=31).contains(&day)
+        && (1..=days_of_month).contains(&day)
         && hour < 24
         && minute < 60
         && second < 61;
@@ -230,6 +236,8 @@ mod tests {
             assert_eq!(seconds_of(text), Some(seconds), "{text}");
         }
         for wrong in [
+            "2030-02-29T00:00:00Z",
+            "2030-04-31T00:00:00Z",
             "",
             "2026-11-28",
             "2026-13-01T00:00:00Z",

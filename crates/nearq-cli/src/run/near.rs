@@ -399,17 +399,17 @@ fn is_visible(
     if value.is_empty() {
         return Ok(!empty_hides);
     }
-    let numbers: Option<Vec<usize>> = value
-        .to_str()
-        .and_then(|value| value.split(',').map(|number| number.trim().parse().ok()).collect());
-    let numbers = numbers.ok_or_else(|| {
-        Failure::input(format!(
-            "--near gpu: {name} is {:?}, which does not name GPUs by numbers, so it is not known which of them are meant; unset it, or set \
-             it to numbers in the order of PCI addresses",
+    // A negative number ends the list: -1 hides all GPUs.
+    let parts = value.to_str().unwrap_or_default().split(',').map(str::trim);
+    let mut numbers = parts.take_while(|part| !part.starts_with('-')).map(str::parse);
+    if let Some(Err(_)) = numbers.clone().find(Result::is_err) {
+        return Err(Failure::input(format!(
+            "--near gpu: {name} is {:?}, which does not name GPUs by numbers, so it is not known which of them are meant; set it to the numbers \
+             of the same GPUs, in the order of PCI addresses",
             value.display().to_string()
-        ))
-    })?;
-    Ok(numbers.contains(&index))
+        )));
+    }
+    Ok(numbers.any(|number| number == Ok(index)))
 }
 
 #[cfg(test)]
@@ -497,8 +497,14 @@ mod tests {
             each(&four, &[("CUDA_VISIBLE_DEVICES", "7")]).unwrap_err().contains("hides all GPUs")
         );
         assert!(
-            each(&four, &[("CUDA_VISIBLE_DEVICES", "GPU-1f")]).unwrap_err().contains("unset it")
+            each(&four, &[("CUDA_VISIBLE_DEVICES", "GPU-1f")])
+                .unwrap_err()
+                .contains("in the order of PCI addresses")
         );
+        assert!(
+            each(&four, &[("CUDA_VISIBLE_DEVICES", "-1")]).unwrap_err().contains("hides all GPUs")
+        );
+        assert_eq!(each(&four, &[("CUDA_VISIBLE_DEVICES", "1,-1,0")]).unwrap().len(), 1);
         assert!(
             each(&four, &[("CUDA_VISIBLE_DEVICES", "")]).unwrap_err().contains("hides all GPUs")
         );

@@ -6,7 +6,7 @@ use super::sysfs::Tree;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The most layers of software above a device.
@@ -169,10 +169,8 @@ struct Mount {
 
 /// The file system that has this file.
 fn mount_of(path: &Path) -> Option<Mount> {
-    // Opening a FIFO would wait for its other end; its folder is on the same file system.
-    let is_plain = fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.is_dir());
-    let path = if is_plain { path } else { path.parent()? };
-    let file = fs::File::open(path).ok()?;
+    // Where it is, and no more: that needs no right to read it, and does not wait for the other end of a FIFO.
+    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
