@@ -164,7 +164,7 @@ fn a_device_that_names_no_node_is_near_that_of_its_bridge_its_cpus_or_its_root()
     let error = machine.near("gpu:4").unwrap_err();
     assert!(
         error.contains("does not say which node gpu:4 is near")
-            && error.ends_with("give the number of a node"),
+            && error.ends_with("give the number of a node in place of the device"),
         "{error}"
     );
 }
