@@ -486,6 +486,15 @@ impl<P: LockPlatform> RawRwLock<P> {
         self.waiting().lend_row();
     }
 
+    /// Makes the next writer take the row away, if there is one.
+    #[cfg(test)]
+    pub(crate) fn make_row_idle(&self) {
+        let word = self.state.load(Ordering::Acquire);
+        if row(word) != 0 {
+            ProcessState::<P>::get().readers.is_idle(row(word));
+        }
+    }
+
     /// Lends a row to a lock that no thread uses; the next writer takes it away, or leaves it to the lock.
     #[cfg(test)]
     pub(crate) fn lend_row_for_test(&self, next_takes_it_away: bool) {

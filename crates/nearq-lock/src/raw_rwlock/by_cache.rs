@@ -20,14 +20,15 @@
 //! - *write*: as there; the lock is the writer's when that sum is zero. A writer that leaves puts what `ACTIVE` still counts into the row,
 //!   from which those readers were subtracted: so `ACTIVE` does not grow.
 //! - *take the row away*: the writer says so by the same step that keeps new readers out (`ENDING`), and does it by the step that leaves. No
-//!   reader is left then, and those that wait are in `WAITING`. [`IDLE`] says when.
+//!   reader is left then, and those that wait are in `WAITING`. But if readers are counted for the next phase, which may have found an
+//!   earlier writer that gave up, the row stays. [`IDLE`] says when.
 //!
 //! Invariants:
 //! 7. **A reader by cache that finds no writer has the lock.** It adds one and then reads `state`; a writer changes `state` and then reads
 //!    the lines (`SeqCst`, Dekker's pattern). So if the reader does not find the writer, the writer finds the reader.
 //! 8. **A reader by cache that waits has the lock when `PHASE` has changed.** It was counted for that phase when it last found the previous
-//!    phase in `state`; so a writer of that phase came later, and finds it. If the row was taken away in between, `ROW` is another one, or
-//!    the same row was lent again: then too, each writer of that phase finds it.
+//!    phase in `state`; so a writer of that phase came later, and finds it. The row is not taken away in between: otherwise a writer could
+//!    come while there is none, and the same row could be lent again before it leaves.
 //! 9. **A reader that has the lock leaves at the right place.** The row cannot be taken away, nor the phase change, while a reader has the
 //!    lock: so what it finds in `state` when it leaves is a row in which it is counted, or none since before it entered. A row may have been
 //!    lent since it entered by `ACTIVE`: then the sum is still right.
@@ -135,9 +136,9 @@ pub(super) fn readers_first<P: LockPlatform>(process: &ProcessState<P>, word: u3
 }
 
 /// The writer of `word`, which has a row, is about to leave: readers that are counted in the state are counted in the row from now on, where
-/// they have left.
+/// they have left. Returns whether the writer takes the row away.
 #[cold]
-pub(super) fn before_writer_leaves<P: LockPlatform>(word: u32) {
+pub(super) fn before_writer_leaves<P: LockPlatform>(word: u32) -> bool {
     let process = ProcessState::<P>::get();
     let row = process.readers.get(row(word));
     if active(word) > 0 {
@@ -145,19 +146,19 @@ pub(super) fn before_writer_leaves<P: LockPlatform>(word: u32) {
     }
     row.is_awake();
     row.writer_leaves(P::now().as_nanos());
+    // A reader may still wait in the row that has found an earlier writer, which gave up: it has the lock in the next phase (invariant 8).
+    word & KIND == ENDING && row.sum(!second(word)) == 0
 }
 
-/// The writer of `word`, which had a row, has left the lock whose state has that address.
+/// The writer of `word`, which had a row, has left the lock whose state has that address, and taken the row away.
 #[cold]
-pub(super) fn after_writer_has_left<P: LockPlatform>(word: u32, address: usize) {
-    if word & KIND == ENDING {
-        let process = ProcessState::<P>::get();
-        let row_then = process.readers.get(row(word));
-        let bucket = process.bucket(ProcessState::<P>::bucket_of(address));
-        // Relaxed: a time and nothing else.
-        bucket.no_row_until.store(row_then.left() + TIMES * row_then.cost(), Ordering::Relaxed);
-        process.readers.free(row(word));
-    }
+pub(super) fn has_lost_row<P: LockPlatform>(word: u32, address: usize) {
+    let process = ProcessState::<P>::get();
+    let row_then = process.readers.get(row(word));
+    let bucket = process.bucket(ProcessState::<P>::bucket_of(address));
+    // Relaxed: a time and nothing else.
+    bucket.no_row_until.store(row_then.left() + TIMES * row_then.cost(), Ordering::Relaxed);
+    process.readers.free(row(word));
 }
 
 /// In the child of a fork: no thread waits for the lock, which has that state.

@@ -110,7 +110,7 @@ impl<P: LockPlatform> RawRwLock<P> {
             // Release: pairs with the acquires of the threads that get the lock next. `*self` may be gone once this has succeeded.
             && self
                 .state
-                .compare_exchange(word, next_phase(word, NONE), Ordering::Release, Ordering::Relaxed)
+                .compare_exchange(word, next_phase(word, NONE, false), Ordering::Release, Ordering::Relaxed)
                 .is_ok()
     }
 

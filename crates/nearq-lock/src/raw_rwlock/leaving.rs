@@ -58,15 +58,12 @@ impl<P: LockPlatform> RawRwLock<P> {
             unsafe { self.writers.unlock() };
         }
         let state = &raw const self.state;
-        let leave = |word| next_phase(word, NONE) + stays;
-        if row(word) == 0 {
-            // SAFETY: as the caller promises.
-            unsafe { Self::leave(state, leave) };
-        } else {
-            by_cache::before_writer_leaves::<P>(word);
-            // SAFETY: as the caller promises.
-            unsafe { Self::leave(state, leave) };
-            by_cache::after_writer_has_left::<P>(word, state.addr());
+        // A row that was lent since stays.
+        let loses_row = row(word) != 0 && by_cache::before_writer_leaves::<P>(word);
+        // SAFETY: as the caller promises.
+        unsafe { Self::leave(state, |word| next_phase(word, NONE, loses_row) + stays) };
+        if loses_row {
+            by_cache::has_lost_row::<P>(word, state.addr());
         }
     }
 

@@ -68,10 +68,11 @@ pub(super) fn has_writer(word: u32) -> bool {
     word & WRITER != 0
 }
 
-/// The state after the writer of `word` has left: of kind `kind`, and with the readers that wait as active ones.
+/// The state after the writer of `word` has left: of kind `kind`, and with the readers that wait as active ones. `loses_row`: without the
+/// row.
 #[inline]
-pub(super) fn next_phase(word: u32, kind: u32) -> u32 {
-    let row = if word & KIND == ENDING { 0 } else { word & ROW };
+pub(super) fn next_phase(word: u32, kind: u32, loses_row: bool) -> u32 {
+    let row = if loses_row { 0 } else { word & ROW };
     let kept = (word & (WRITER_ASLEEP | RESERVED | PHASE)) ^ PHASE;
     kept + kind + row + waiting(word) * ACTIVE_ONE
 }

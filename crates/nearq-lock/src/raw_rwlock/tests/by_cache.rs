@@ -72,6 +72,30 @@ fn an_upgradable_reader_becomes_a_reader_by_a_row_that_was_made_since() {
     });
 }
 
+/// A reader waits in the row for a writer that gives up. The next writer would take the row away, and another one has the lock while the same
+/// row is lent again: the reader must not take that for its phase.
+#[test]
+fn a_reader_that_waits_in_the_row_does_not_enter_beside_a_writer_that_came_without_it() {
+    modelled::check(bound(2, 3), &[], move || {
+        Settings { mode: Mode::Auto, ..Settings::default() }.set_for_process_in::<Loom>();
+        let lock = Arc::new(Lock::new_in(Watched(PlatformCell::new(0))));
+        lock.raw().lend_row_for_test(false);
+        let guard = lock.read();
+        let reader = spawn(2, &lock, |lock| _ = get(&lock.read()));
+        Loom::set_deadlines_come(true);
+        assert!(lock.try_write_until_in(SOON).is_none(), "there is a reader");
+        drop(guard);
+        lock.raw().make_row_idle();
+        write(&lock);
+        let guard = lock.write();
+        lock.raw().lend_row();
+        add(&guard);
+        drop(guard);
+        Loom::join(reader);
+        assert!(!lock.is_locked());
+    });
+}
+
 #[test]
 fn a_reader_by_cache_and_a_writer() {
     check(3, &[Event::ReaderSlept, Event::WriterSlept], 1, |lock| {
