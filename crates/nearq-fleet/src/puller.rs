@@ -220,6 +220,7 @@ impl Puller {
         self.idle = (self.idle * 2).min(IDLE[1]);
     }
 }
+
 /// The server's own word about a request; none for a job, even if its publisher has given it a status: only jobs are to be answered.
 fn status_of(message: &Message) -> Option<StatusCode> {
     message.status.filter(|_| message.reply.is_none())

@@ -37,7 +37,8 @@ impl Server {
         let parts: Vec<&str> = self.url.split(',').collect();
         // What follows may be the rest of a name or a password with a comma in it.
         let is_cut = |number: usize| {
-            parts.get(number + 1).is_some_and(|next| next.contains('@') && !next.contains("://"))
+            let mut rest = parts[number + 1..].iter().take_while(|part| !part.contains("://"));
+            rest.any(|part| part.contains('@'))
         };
         let each =
             parts.iter().enumerate().map(|(number, url)| match (url.find("://"), url.rfind('@')) {
@@ -221,6 +222,7 @@ mod tests {
         assert_eq!(shown("nats://u:a,b@h:4222"), "...,h:4222");
         assert_eq!(shown("nats://u:12,34@h:4222"), "...,h:4222");
         assert_eq!(shown("nats://token,en@h"), "...,h");
+        assert_eq!(shown("nats://u:1,2,3@h,nats://i"), "...,...,h,nats://i");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Makes the server know how a job has ended. The result or the dead letter is published first. When a stream has stored it, the job is
-//! acknowledged, again and again until that is confirmed. So a worker that is killed between the two leaves a job that runs again, and never one that is
-//! lost.
+//! acknowledged, again and again until that is confirmed. So a worker that is killed between the two leaves a job that runs again, and
+//! never one that is lost.
 //!
 //! Each step is repeated until it has succeeded, however long the server is away. That is safe: results and dead letters have an id of
 //! the job, by which their stream keeps one of them, and that a job is done or dead stays true. That it is to run again does not: the

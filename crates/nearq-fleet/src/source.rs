@@ -90,7 +90,7 @@ pub(crate) enum Order {
     Ended(Box<Report>, [Vec<u8>; 2]),
     /// A job has not run.
     GiveBack(u64),
-    /// A job has not run, and must not run any more, because its deadline has passed.
+    /// A job has not run, and must not run any more, because its deadline has passed. The only check of deadlines is where jobs start.
     Late(u64),
     /// No more jobs are wanted.
     Stop,

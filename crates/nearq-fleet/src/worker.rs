@@ -1,8 +1,8 @@
 //! The server's end of the queue: the thread that is connected.
 //!
 //! One task does everything: it receives jobs, hands them to the engine, says that they are alive, and begins a settlement for each that
-//! has ended. Settlements run concurrently. Nothing else waits for it longer than seconds, so that orders are read
-//! however long it is away.
+//! has ended. Settlements run concurrently. Nothing else waits for the server longer than seconds, so that orders are read however long it
+//! is away.
 //!
 //! A job is in `held` from its delivery until the server has confirmed its end. While it is there, it is not run a second time here: if the
 //! server delivers it again, because it was silent for too long, that delivery is passed over, and the end of the first one counts.
@@ -25,7 +25,7 @@ use crate::delivery::{ALIVE, Delivery};
 use crate::presence::{self, RunningJob, Worker as Answer};
 use crate::puller::{Pulled, Puller};
 use crate::server::{Link, SEND};
-use crate::settle::{Settlement, has_passed};
+use crate::settle::Settlement;
 use crate::source::{News, Order, Outlet, Plan, Tally};
 use crate::streams::{self, Lanes};
 use crate::task::{self, Task};
@@ -72,9 +72,6 @@ struct Worker {
     /// Why the last request for jobs was refused that was.
     last_doubt: String,
 }
-
-/// Why a job is dead that did not start in time.
-const LATE: &str = "its deadline has passed";
 
 /// Runs the worker until the engine is gone.
 pub(crate) fn run(plan: Plan, tally: Arc<Tally>, orders: UnboundedReceiver<Order>, outlet: Outlet) {
@@ -232,7 +229,7 @@ impl Worker {
             }
             Order::GiveBack(number) => self.settle(number, Verdict::Back, None, Default::default()),
             Order::Late(number) => {
-                let verdict = Verdict::Dead(LATE.to_owned());
+                let verdict = Verdict::Dead("its deadline has passed".to_owned());
                 self.settle(number, verdict, None, Default::default());
             }
             Order::Stop => {}
@@ -295,9 +292,6 @@ impl Worker {
         let (header, value) = task::HEADER;
         let is_object = delivery.header(header) == Some(value);
         let task = Task::parse(&delivery.message.payload, is_object).map_err(is_none)?;
-        if task.deadline.is_some_and(|deadline| has_passed(deadline, SystemTime::now())) {
-            return Err(Verdict::Dead(LATE.to_owned()));
-        }
         let template = match (task.command, self.plan.has_command) {
             (Some(words), false) => {
                 let template = Template::new(&words, task.inputs.len(), false);

@@ -69,8 +69,8 @@ at least once, and may run twice: a worker that cannot reach the server for the 
 --ack-wait may still run a job that another one runs by then. Jobs have NEARQ_JOB, which
 is the stream and the job's sequence there, and NEARQ_JOB_TRIES in their environment. The
 first SIGTERM, SIGINT, SIGHUP or SIGQUIT lets running jobs finish and takes no more; the
-second one ends them and gives them back at once. The exit status is the number of jobs that this worker turned
-into dead letters (101 for more than 100).
+second one ends them and gives them back at once. The exit status is the number of jobs
+that this worker turned into dead letters (101 for more than 100).
 
 With --tree there are no jobs: COMMAND runs once, and a small library in its
 programs chooses their homes; nearq ends with its exit status or signal. docs/tree.md says more.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -66,16 +66,22 @@ fn start(server: &Server, command: &mut Command) -> (Child, String, String) {
     (command.spawn().unwrap(), out, errors)
 }
 
-#[test]
-fn a_submission_waits_for_the_server_and_says_so() {
-    let Some(mut server) = Server::start("fleet-away-submission") else { return };
+/// Starts a submission that reads its standard input, and has submitted a job; the stream has two then.
+fn begun_submission(server: &Server) -> (Child, ChildStdin, String, String) {
     server.submit("0\n", &[]);
     let mut command = nearq();
     command.args(["submit", "--to", &server.url(), "--stream", "JOBS"]).stdin(Stdio::piped());
-    let (mut submission, out, errors) = start(&server, &mut command);
+    let (mut submission, out, errors) = start(server, &mut command);
     let mut input = submission.stdin.take().unwrap();
     writeln!(input, "1").unwrap();
     until("the first is submitted", || server.jobs()["jobs"] == 2);
+    (submission, input, out, errors)
+}
+
+#[test]
+fn a_submission_waits_for_the_server_and_says_so() {
+    let Some(mut server) = Server::start("fleet-away-submission") else { return };
+    let (mut submission, mut input, out, errors) = begun_submission(&server);
     server.end();
     until("it says that the server is away", || lines(&errors).len() == 1);
     writeln!(input, "2").unwrap();
@@ -94,13 +100,7 @@ fn a_submission_waits_for_the_server_and_says_so() {
 #[test]
 fn a_submission_says_that_a_connected_server_does_not_answer() {
     let Some(server) = Server::start("fleet-silent") else { return };
-    server.submit("0\n", &[]);
-    let mut command = nearq();
-    command.args(["submit", "--to", &server.url(), "--stream", "JOBS"]).stdin(Stdio::piped());
-    let (mut submission, out, errors) = start(&server, &mut command);
-    let mut input = submission.stdin.take().unwrap();
-    writeln!(input, "1").unwrap();
-    until("the first is submitted", || server.jobs()["jobs"] == 2);
+    let (mut submission, mut input, out, errors) = begun_submission(&server);
     server.signal(libc::SIGSTOP);
     writeln!(input, "2\n3").unwrap();
     until("it says that there is no answer", || !lines(&errors).is_empty());

@@ -6,8 +6,8 @@
 //! forgets it only when it has heard that it is done.
 //!
 //! What holds for every job that [`Source::take`] has returned: the engine calls exactly one of [`Source::ended`] and
-//! [`Source::give_back`] for it, in the end: when the job has ended and what it printed is printed here. Between the two, the job's number is in every call of [`Source::alive`], except while its
-//! first process is stopped.
+//! [`Source::give_back`] for it, in the end: when the job has ended and what it printed is printed here. Between the two, the job's number
+//! is in every call of [`Source::alive`], except while its first process is stopped.
 
 use std::ffi::CString;
 use std::os::fd::BorrowedFd;

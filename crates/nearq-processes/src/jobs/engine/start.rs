@@ -209,12 +209,11 @@ impl Engine<'_> {
 
 /// An environment with a job's own variables in place of those of the same names: a program finds the first of several.
 fn with_variables(shared: &[CString], own: &[CString]) -> Vec<CString> {
-    let name = |variable: &CString| {
-        variable.to_bytes().split(|&byte| byte == b'=').next().map(<[u8]>::to_vec)
-    };
-    let names: Vec<_> = own.iter().map(name).collect();
-    let others = shared.iter().filter(|variable| !names.contains(&name(variable)));
-    others.chain(own).cloned().collect()
+    fn name(variable: &CString) -> Option<&[u8]> {
+        variable.to_bytes().split(|&byte| byte == b'=').next()
+    }
+    let is_own = |variable: &&CString| own.iter().any(|other| name(other) == name(variable));
+    shared.iter().filter(|variable| !is_own(variable)).chain(own).cloned().collect()
 }
 
 impl Limit {
