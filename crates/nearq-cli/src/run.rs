@@ -130,7 +130,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         jobs::die_by(signal);
     }
     // A job of a queue that has failed runs again, here or elsewhere, unless it was given up.
-    let failed = dead.map_or(outcome.failed, |dead| dead());
+    // A run that a failed job has ended has failed.
+    let may_run_again = options.halt == jobs::Halt::Never;
+    let failed = dead.map_or(outcome.failed, |dead| {
+        if may_run_again { dead() } else { dead().max(outcome.failed) }
+    });
     finished.map(|()| ExitCode::from(jobs::exit_status(failed)))
 }
 

@@ -1,9 +1,11 @@
 //! How to connect to a server, and how a connection that was lost is made again.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How long the first connection to one address may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -174,6 +176,21 @@ impl Link {
             | Event::SlowConsumer(_) => None,
         }
     }
+}
+
+/// Why something failed, with what the server has said of the connection meanwhile: it does not answer a request that it does not allow, and
+/// says separately that the permission is missing.
+pub(crate) fn with_refusals(why: String, events: &mut UnboundedReceiver<Event>) -> String {
+    let mut all = why;
+    let mut said = BTreeSet::new();
+    while let Ok(event) = events.try_recv() {
+        if let Event::ServerError(error) = event
+            && said.insert(error.to_string())
+        {
+            all = format!("{all}; the server has said: {error}");
+        }
+    }
+    all
 }
 
 /// A part of an address, in which `%40` stands for `@`.

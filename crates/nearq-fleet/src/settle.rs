@@ -6,7 +6,7 @@
 //! the job, by which their stream keeps one of them, and that a job is done or dead stays true. That it is to run again does not: the
 //! server may have noted that, and another worker may run it by now. So that is repeated only until another worker may have it.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use crate::api::{self, ApiError};
 use crate::delivery::{Delivery, Reply};
 use crate::presence::host;
 use crate::source::{Outlet, Plan};
+use crate::task;
 use crate::verdict::{LONGEST_BACKOFF, Verdict};
 
 /// How long until a step is tried again, at first and at most.
@@ -75,7 +76,7 @@ impl Settlement {
     /// Publishes a dead letter: the message as it came, without the orders to its stream, and with the reason. Returns false if the message
     /// is too large for that.
     async fn bury(&self, subject: &str, why: &str) -> bool {
-        let mut headers = self.delivery.message.headers.as_ref().map(own).unwrap_or_default();
+        let mut headers = self.delivery.message.headers.as_ref().map(kept).unwrap_or_default();
         for (name, values) in self.headers().iter() {
             for value in values {
                 headers.insert(name.clone(), value.clone());
@@ -178,18 +179,22 @@ fn line(text: &[u8]) -> String {
     escaped.collect()
 }
 
-/// The headers of a message without those that its stream obeys, such as `Nats-Expected-Stream` or `Nats-TTL`: they were for that stream,
-/// and another one would refuse the message or drop it.
-fn own(headers: &HeaderMap) -> HeaderMap {
-    let mut own = HeaderMap::new();
+/// The headers of a message that its dead letter has too. Headers that a stream obeys, such as `Nats-Expected-Stream` or `Nats-TTL`, were for
+/// the stream of the job: another one would refuse the message or drop it. What was said of an earlier death of a job that was published
+/// again does not hold for this one; only the header that says what kind of message it is stays.
+fn kept(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
     for (name, values) in headers.iter() {
         let text: &str = name.as_ref();
-        let is_order = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("Nats-"));
-        for value in values.iter().filter(|_| !is_order) {
-            own.append(name.clone(), value.clone());
+        let begins = |with: &str| {
+            text.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with))
+        };
+        let is_dropped = begins("Nats-") || (begins("Nearq-") && text != task::HEADER.0);
+        for value in values.iter().filter(|_| !is_dropped) {
+            kept.append(name.clone(), value.clone());
         }
     }
-    own
+    kept
 }
 
 /// About how many bytes headers take in a message, and no fewer.
@@ -205,11 +210,6 @@ fn fits(headers: &HeaderMap, body: usize, most: usize) -> bool {
     size(headers) <= MOST_HEADERS && body + size(headers) <= most
 }
 
-/// Whether a time has passed, by this machine's clock.
-pub(crate) fn has_passed(deadline: SystemTime, now: SystemTime) -> bool {
-    deadline < now && now > UNIX_EPOCH
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,19 +223,26 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_has_no_orders_to_the_stream_of_the_job() {
+    fn a_dead_letter_has_no_orders_to_the_stream_of_the_job_and_nothing_of_an_earlier_death() {
         let mut headers = HeaderMap::new();
-        for name in
-            ["Nats-Expected-Stream", "nats-ttl", "NATS-Rollup", "Nats", "Natsy", "Nearq-Job"]
-        {
+        for name in [
+            "Nats-Expected-Stream",
+            "nats-ttl",
+            "NATS-Rollup",
+            "Nats",
+            "Natsy",
+            "Nearq-Job",
+            "Nearq-Exit",
+            "Nearq-Reason",
+        ] {
             headers.append(name, "1");
         }
         headers.append("Nearq-Job", "2");
-        let own = own(&headers);
-        let mut names: Vec<&str> = own.iter().map(|(name, _)| name.as_ref()).collect();
+        let kept = kept(&headers);
+        let mut names: Vec<&str> = kept.iter().map(|(name, _)| name.as_ref()).collect();
         names.sort_unstable();
         assert_eq!(names, ["Nats", "Natsy", "Nearq-Job"]);
-        assert_eq!(own.get_all("Nearq-Job").count(), 2);
+        assert_eq!(kept.get_all("Nearq-Job").count(), 2);
     }
 
     #[test]
@@ -251,12 +258,5 @@ mod tests {
             !fits(&headers(70_000), 0, 1 << 20),
             "the server refuses it however small its body is"
         );
-    }
-
-    #[test]
-    fn only_a_time_before_now_has_passed() {
-        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
-        assert!(has_passed(now - Duration::from_secs(1), now));
-        assert!(!has_passed(now, now) && !has_passed(now + Duration::from_secs(1), now));
     }
 }

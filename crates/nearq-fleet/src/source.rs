@@ -13,20 +13,22 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nearq_processes::jobs::{Job, Needs, Report, Source};
+use nearq_processes::jobs::{Job, Needs, Report, Source, is_asked_to_end};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::server::Server;
-use crate::settle::has_passed;
 use crate::worker;
 
 /// How much of the end of a job's standard output is in its result, and of its standard error in its dead letter.
 const ENDS: [usize; 2] = [256 << 10, 2048];
+
+/// How often it is asked, while the connection is made, whether the run is to end.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How long the worker may take to end, which the end of the program waits for. What it could not send then, the server finds out itself.
 const LAST: Duration = Duration::from_secs(5);
@@ -55,8 +57,8 @@ pub struct Plan {
     pub results: Option<String>,
     /// Whether the run ends when nobody has a job any more.
     pub until_empty: bool,
-    /// Whether there is a command for all jobs; otherwise each message has its own.
-    pub has_command: bool,
+    /// How many inputs of a job the command for all jobs names, as `{1}` and `{2}`; `None` if each message has its own command.
+    pub inputs: Option<usize>,
     /// How many jobs run at a time; workers say so when they are asked.
     pub places: usize,
 }
@@ -208,11 +210,16 @@ impl Source for Fleet {
         let thread = thread.spawn(move || worker::run(plan, tally, ordered, outlet));
         let thread = thread.map_err(|error| format!("no thread can be started: {error}"))?;
         let began = loop {
-            match news.recv() {
+            match news.recv_timeout(LOOK) {
                 Ok(News::Began(began)) => break began,
                 Ok(News::Notice(text)) => self.notices.push(text),
-                Ok(_) => {}
-                Err(_) => break Err("the thread of the connection has ended".to_owned()),
+                Err(RecvTimeoutError::Timeout) if is_asked_to_end() => {
+                    break Err("ended while it was connecting".to_owned());
+                }
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    break Err("the thread of the connection has ended".to_owned());
+                }
             }
         };
         let ack_wait = began?;
@@ -341,6 +348,11 @@ fn has_ended(news: &Receiver<News>, most: Duration) -> bool {
     }
 }
 
+/// Whether a time has passed, by this machine's clock.
+pub(crate) fn has_passed(deadline: SystemTime, now: SystemTime) -> bool {
+    deadline < now && now > UNIX_EPOCH
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,7 +370,7 @@ mod tests {
             dead_on: Vec::new(),
             results: None,
             until_empty: false,
-            has_command: true,
+            inputs: Some(0),
             places: 2,
         })
     }
@@ -449,5 +461,12 @@ mod tests {
             fleet.granted, 6,
             "the worker compares it with the number of jobs that it has handed over"
         );
+    }
+
+    #[test]
+    fn only_a_time_before_now_has_passed() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        assert!(has_passed(now - Duration::from_secs(1), now));
+        assert!(!has_passed(now, now) && !has_passed(now + Duration::from_secs(1), now));
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use async_nats::Client;
 use futures_util::StreamExt as _;
 use serde::Serialize;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api::{self, ApiError};
 use crate::presence::{self, Worker};
-use crate::server::Server;
+use crate::server::{Server, with_refusals};
 use crate::streams;
 
 /// How long answers of workers are waited for, in all, and after the last one.
@@ -78,7 +79,8 @@ pub fn status<E>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no asynchronous runtime: {error}"))?;
     runtime.block_on(async {
-        let client = server.connect(|_| ()).await?;
+        let (events_to, mut events) = unbounded_channel();
+        let client = server.connect(move |event| drop(events_to.send(event))).await?;
         let mut has_answered = false;
         loop {
             let shown = match ask(&client, stream, dead).await {
@@ -87,7 +89,7 @@ pub fn status<E>(
                     show(Ok(&status))
                 }
                 Err(Unanswered { why, is_passing }) => {
-                    let why = format!("{}: {why}", server.shown());
+                    let why = with_refusals(format!("{}: {why}", server.shown()), &mut events);
                     if !(has_answered && is_passing) {
                         return Err(why);
                     }

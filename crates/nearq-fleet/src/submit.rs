@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender, channel, u
 
 use crate::api::{self, ApiError, StreamInfo};
 use crate::presence::host;
-use crate::server::{Link, Server};
+use crate::server::{Link, Server, with_refusals};
 use crate::streams;
 use crate::task::{self, Priority, Task};
 
@@ -101,19 +101,12 @@ pub fn submit(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no asynchronous runtime: {error}"))?;
     runtime.block_on(async {
-        let (events_to, events) = unbounded_channel();
+        let (events_to, mut events) = unbounded_channel();
         let client = submission.server.connect(move |event| drop(events_to.send(event))).await?;
         let shown = submission.server.shown();
         let named = |error| format!("{shown}: {error}");
-        if submission.create {
-            streams::make(&client, &submission.stream).await.map_err(named)?;
-        }
-        let info = streams::find(&client, &submission.stream).await.map_err(named)?;
-        streams::check_keeps(&submission.stream, &info).map_err(named)?;
-        if let Some(subject) = &submission.subject {
-            let checked = streams::check_own(&client, &submission.stream, &info, subject).await;
-            checked.map_err(named)?;
-        }
+        let found = find(&client, submission).await;
+        let info = found.map_err(|error| with_refusals(named(error), &mut events))?;
         let id = submission.id.clone().unwrap_or_else(unique);
         let most = client.max_payload();
         let (notices, noticed) = unbounded_channel();
@@ -122,6 +115,20 @@ pub fn submit(
         let records = records(input, submission.kind, most);
         sender.all(records, (events, noticed), &mut tell).await.map_err(named)
     })
+}
+
+/// The stream that gets the jobs.
+async fn find(client: &Client, submission: &Submission) -> Result<StreamInfo, String> {
+    let stream = &submission.stream;
+    if submission.create {
+        streams::make(client, stream).await?;
+    }
+    let info = streams::find(client, stream).await?;
+    streams::check_keeps(stream, &info)?;
+    if let Some(subject) = &submission.subject {
+        streams::check_own(client, stream, &info, subject).await?;
+    }
+    Ok(info)
 }
 
 /// Checks the name of a submission, which is a part of a header.

@@ -24,7 +24,7 @@ use crate::api::{self, ApiError};
 use crate::delivery::{ALIVE, Delivery};
 use crate::presence::{self, RunningJob, Worker as Answer};
 use crate::puller::{Pulled, Puller};
-use crate::server::{Link, SEND};
+use crate::server::{Link, SEND, with_refusals};
 use crate::settle::Settlement;
 use crate::source::{News, Order, Outlet, Plan, Tally};
 use crate::streams::{self, Lanes};
@@ -92,7 +92,7 @@ async fn connected(
     orders: UnboundedReceiver<Order>,
     outlet: Outlet,
 ) {
-    let (events_to, events) = unbounded_channel();
+    let (events_to, mut events) = unbounded_channel();
     let begun = async {
         let client = plan.server.connect(move |event| drop(events_to.send(event))).await?;
         let named = |error| format!("{}: {error}", plan.server.shown());
@@ -119,7 +119,7 @@ async fn connected(
     };
     let (client, lanes, puller, asked) = match begun.await {
         Ok(begun) => begun,
-        Err(error) => return outlet.send(News::Began(Err(error))),
+        Err(error) => return outlet.send(News::Began(Err(with_refusals(error, &mut events)))),
     };
     outlet.send(News::Began(Ok(lanes.ack_wait)));
     let rules = Rules { tries: plan.tries, dead_on: plan.dead_on.clone(), backoff: plan.backoff };
@@ -292,19 +292,27 @@ impl Worker {
         let (header, value) = task::HEADER;
         let is_object = delivery.header(header) == Some(value);
         let task = Task::parse(&delivery.message.payload, is_object).map_err(is_none)?;
-        let template = match (task.command, self.plan.has_command) {
-            (Some(words), false) => {
+        let template = match (task.command, self.plan.inputs) {
+            (Some(words), None) => {
                 let template = Template::new(&words, task.inputs.len(), false);
                 Some(template.map_err(|error| {
                     is_none(format!("its command: {}", task::short(&error.to_string())))
                 })?)
             }
-            (None, true) => None,
-            (Some(_), true) => {
+            (None, Some(named)) if task.inputs.len() < named => {
+                let has = match task.inputs.len() {
+                    1 => "one input".to_owned(),
+                    number => format!("{number} inputs"),
+                };
+                let why = format!("it has {has}, and the command of its workers names {{{named}}}");
+                return Err(is_none(why));
+            }
+            (None, Some(_)) => None,
+            (Some(_), Some(_)) => {
                 let why = "it has a command of its own, and its workers were given one; start them without a command";
                 return Err(is_none(why.to_owned()));
             }
-            (None, false) => {
+            (None, None) => {
                 let why = "it has no command, and its workers were given none";
                 return Err(is_none(why.to_owned()));
             }

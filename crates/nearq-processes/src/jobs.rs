@@ -60,6 +60,7 @@ pub use preview::preview;
 pub use quote::{quote, quoted};
 pub use report::{Counts, Outcome, Report, most};
 pub use results::Results;
+pub use signals::is_asked_to_end;
 pub use source::{Job, Needs, Source};
 pub use template::{BadCommand, Template, foreign_placeholder};
 pub use text::Text;

@@ -79,6 +79,20 @@ impl SignalSet {
         }
     }
 
+    /// The blocked signals that have come to this thread or process, and that nobody has read.
+    pub(crate) fn pending() -> Self {
+        let mut set = Self::empty();
+        // SAFETY: the set is ours.
+        unsafe { libc::sigpending(&raw mut set.0) };
+        set
+    }
+
+    /// Whether a signal is in this set.
+    pub(crate) fn has(&self, signal: c_int) -> bool {
+        // SAFETY: the set is ours; of a number that is no signal, the answer is not 1.
+        unsafe { libc::sigismember(&raw const self.0, signal) == 1 }
+    }
+
     /// A file from which blocked signals of this set can be read.
     pub(crate) fn file(self) -> io::Result<OwnedFd> {
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;

@@ -1,9 +1,13 @@
 //! `--from`: jobs from a queue on a server in place of those of the command line.
 
+#[cfg(feature = "fleet")]
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use clap::Args;
 use nearq_processes::jobs::Source;
+#[cfg(feature = "fleet")]
+use nearq_processes::jobs::Template;
 
 use super::Options;
 use crate::fleet::{Connection, time};
@@ -100,6 +104,7 @@ impl Options {
     #[allow(clippy::unnecessary_wraps, reason = "the other one fails")]
     fn open_queue(&self, from: &str, places: usize) -> Result<Queue, Failure> {
         let queue = &self.queue;
+        let words: Vec<_> = self.command.iter().map(|word| word.as_bytes()).collect();
         let fleet = nearq_fleet::Fleet::new(nearq_fleet::Plan {
             server: queue.connection.server(from),
             stream: queue.stream.clone().unwrap_or_default(),
@@ -111,7 +116,7 @@ impl Options {
             dead_on: queue.dead_on.clone(),
             results: queue.publish.clone(),
             until_empty: queue.until_empty,
-            has_command: !self.command.is_empty(),
+            inputs: (!self.command.is_empty()).then(|| Template::named_inputs(&words)),
             places,
         });
         let tally = fleet.tally();

@@ -50,7 +50,11 @@ impl Options {
             }
             return Ok(Jobs { template, inputs, count: 1, lists: 1, earlier });
         }
-        let count = words.inputs_of_each(self.max_args).map_err(Failure::input)?;
+        let count = match &self.queue.from {
+            // Messages say how many inputs they have.
+            Some(_) => Template::named_inputs(&words.command).max(1),
+            None => words.inputs_of_each(self.max_args).map_err(Failure::input)?,
+        };
         let template = Template::new(&words.command, count, self.shell).map_err(Failure::input)?;
         if self.replace.is_some() && !Template::has_placeholder(&words.command) {
             return Err(Failure::input(

@@ -1,7 +1,9 @@
 //! Bad input: one clear line, and nothing is lost.
 
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -91,6 +93,59 @@ fn a_stream_or_a_consumer_that_cannot_be_used_is_refused_before_anything_runs() 
 }
 
 #[test]
+fn a_permission_that_is_missing_is_named() {
+    let users = "authorization { users: [{user: all, password: p}, \
+                 {user: few, password: p, permissions: {publish: \"JOBS.>\", subscribe: \"_INBOX.>\"}}] }";
+    let Some(server) = Server::with("fleet-permissions", &[users]) else { return };
+    let of = |user: &str| format!("nats://{user}:p@127.0.0.1:{}", server.port);
+    let few = of("few");
+    let names = |line: &str| {
+        assert!(line.contains("ermissions") && line.contains("$JS.API.STREAM"), "{line}");
+    };
+    let mut worker = nearq();
+    worker.args(["run", "--from", &few, "--stream", "JOBS", "--consumer", "w", "echo"]);
+    names(&fails(&mut worker, 125));
+    names(&fails(nearq().args(["jobs", "--of", &few, "--stream", "JOBS"]), 1));
+    let mut submit = nearq();
+    submit.args(["submit", "--to", &few, "--stream", "JOBS"]).stdin(Stdio::null());
+    names(&fails(&mut submit, 1));
+}
+
+#[test]
+fn a_signal_ends_a_worker_that_is_connecting() {
+    // It accepts connections, and says nothing.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nats://{}", mute.local_addr().unwrap());
+    let urls = [url.as_str(); 6].join(",");
+    let mut command = nearq();
+    command.args(["run", "--from", &urls, "--stream", "JOBS", "--consumer", "w", "echo"]);
+    let mut worker = command.stderr(Stdio::null()).spawn().unwrap();
+    drop(mute.accept().unwrap());
+    let second = mute.accept().unwrap();
+    signal(worker.id(), libc::SIGTERM);
+    let begin = Instant::now();
+    let status = worker.wait().unwrap();
+    drop(second);
+    assert_eq!(status.signal(), Some(libc::SIGTERM), "{status}");
+    assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_command_may_name_several_inputs_of_a_job() {
+    let Some(server) = Server::start("fleet-several") else { return };
+    let jobs =
+        "{\"input\": [\"a\", \"b\"]}\n{\"input\": \"alone\"}\n{\"input\": [\"c\", \"d\", \"e\"]}\n";
+    server.submit(jobs, &["--objects"]);
+    let mut worker = server.worker(&["--until-empty", "-j1", "--dead", "JOBS.dead", "--"]);
+    let output = worker.args(["echo", "{2}", "after", "{1}"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "one is dead: {output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "b after a\nd after c\n");
+    let dead = server.messages("JOBS-dead");
+    assert_eq!(dead.len(), 1, "{dead:?}");
+    assert!(dead[0].0.contains("it has one input") && dead[0].0.contains("names {2}"), "{dead:?}");
+}
+
+#[test]
 fn options_that_contradict_a_queue_are_refused() {
     let from = ["run", "--from", "nats://127.0.0.1:9", "--stream", "JOBS", "--consumer", "w"];
     let refused = |more: &[&str]| crate::common::refuses(&[&from[..], more].concat());
@@ -100,7 +155,7 @@ fn options_that_contradict_a_queue_are_refused() {
     assert!(refused(&["--dead-on", "0", "--dead", "x", "echo"]).contains("--dead-on"));
     assert!(refused(&["-k", "echo"]).contains("--keep-order"));
     assert!(refused(&["--retries", "3", "echo"]).contains("--retries"));
-    assert!(refused(&["{2}", "--", "echo", "{2}"]).contains("one input"));
+    assert!(refused(&["--tagstring", "{3}", "--", "echo", "{2}"]).contains("2 inputs"));
     assert!(crate::common::refuses(&["run", "--tries", "3", "echo"]).contains("--from"));
 }
 

@@ -278,3 +278,16 @@ fn a_stream_that_is_made_again_keeps_its_results_and_orders_to_a_stream_are_not_
     assert_eq!(dead.len(), 1);
     assert!(dead[0].0.contains("Own: kept") && !dead[0].0.contains("Expected"), "{}", dead[0].0);
 }
+
+#[test]
+fn a_worker_that_a_failed_job_has_ended_says_so_by_its_status() {
+    let Some(server) = Server::start("fleet-halt") else { return };
+    server.submit("1\n2\n3\n", &[]);
+    let worker = |more: &[&str]| {
+        let mut command = server.worker(&["--until-empty", "-j1"]);
+        let output = command.args(more).args(["--", "sh", "-c", "exit 7", "sh", "{}"]).output();
+        output.unwrap().status.code()
+    };
+    assert_eq!(worker(&["--halt", "soon"]), Some(1));
+    assert_eq!(server.jobs()["jobs"], 3, "it is tried again");
+}

@@ -82,6 +82,14 @@ impl Drop for Signals {
     }
 }
 
+/// Whether a signal that ends the whole run has come while signals belong to the engine, and the engine has not read it. A
+/// [`Source`](super::Source) that waits in [`begin`](super::Source::begin) for something that may take long asks this, and fails if it is so:
+/// then the signal ends this process, as if it had not been the engine's.
+pub fn is_asked_to_end() -> bool {
+    let pending = SignalSet::pending();
+    ENDING.into_iter().any(|signal| pending.has(signal))
+}
+
 /// Stops this process as the terminal would have, until it is continued.
 pub(crate) fn stop_self() {
     // SAFETY: numbers only.

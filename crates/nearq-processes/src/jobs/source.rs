@@ -50,7 +50,8 @@ pub struct Needs {
 
 /// Gives the engine jobs, and is told about them.
 pub trait Source {
-    /// Called once, before anything else, when signals belong to the engine: threads that the source starts now have them blocked.
+    /// Called once, before anything else, when signals belong to the engine: threads that the source starts now have them blocked. A source
+    /// that takes long must ask [`is_asked_to_end`](super::is_asked_to_end).
     ///
     /// # Errors
     /// There is no source, in words. Nothing has run.

@@ -142,6 +142,12 @@ impl Template {
         Template { words: vec![vec![Piece::All(Part::Whole)]], kind: Kind::Lines }
     }
 
+    /// The highest number of an input that the words name, as `{2}` does; 0 if they name none.
+    pub fn named_inputs<W: AsRef<[u8]>>(words: &[W]) -> usize {
+        let words: Vec<Vec<Piece>> = words.iter().map(|word| pieces(word.as_ref())).collect();
+        named_inputs(&words)
+    }
+
     /// Whether any of the words has a placeholder; if none has, inputs are appended.
     pub fn has_placeholder<W: AsRef<[u8]>>(words: &[W]) -> bool {
         let words: Vec<Vec<Piece>> = words.iter().map(|word| pieces(word.as_ref())).collect();
@@ -291,14 +297,19 @@ fn fixed(piece: &Piece) -> usize {
 
 /// Checks that no placeholder asks for an input that no job has.
 pub(super) fn check_inputs(words: &[Vec<Piece>], inputs: usize) -> Result<(), BadCommand> {
-    let asked = words.iter().flatten().filter_map(|piece| match piece {
-        Piece::One(index, _) => Some(index + 1),
-        _ => None,
-    });
-    match asked.max().filter(|&asked| asked > inputs) {
-        Some(asked) => Err(BadCommand::NoSuchInput { asked, inputs }),
-        None => Ok(()),
+    match named_inputs(words) {
+        asked if asked > inputs => Err(BadCommand::NoSuchInput { asked, inputs }),
+        _ => Ok(()),
     }
+}
+
+/// The highest number of an input that a placeholder names; 0 if none does.
+fn named_inputs(words: &[Vec<Piece>]) -> usize {
+    let numbers = words.iter().flatten().map(|piece| match piece {
+        Piece::One(index, _) => index + 1,
+        _ => 0,
+    });
+    numbers.max().unwrap_or(0)
 }
 
 pub(super) fn has_placeholder(words: &[Vec<Piece>]) -> bool {

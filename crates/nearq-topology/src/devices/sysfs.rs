@@ -25,6 +25,9 @@ const MOST_DEVICES: usize = 4096;
 /// The folder of the devices that are only software, below a `/sys`.
 pub(super) const VIRTUAL: &str = "devices/virtual";
 
+/// The drivers that reserve a device for a virtual machine.
+const RESERVING: [&str; 3] = ["vfio-pci", "pci-stub", "pciback"];
+
 impl Topology {
     /// The same machine with the [devices](Self::devices) below `root`, the folder that [`from_sysfs`](Self::from_sysfs) has read. Reads
     /// some files for each device. What cannot be read is left out, and [`notes`](Self::notes) says so.
@@ -107,6 +110,7 @@ impl<'a> Tree<'a> {
             if PciAddress::parse(&name).is_some()
                 && gpu::is_gpu(class >> 8, vendor)
                 && !self.files.is_folder(&folder.join("physfn"))
+                && !self.is_set_aside(&folder)
                 && gpus.len() < MOST_DEVICES
             {
                 gpus.extend(
@@ -115,6 +119,13 @@ impl<'a> Tree<'a> {
             }
         }
         gpus
+    }
+
+    /// Whether a PCI device is reserved for a virtual machine: programs of this system cannot use it, and their drivers do not number it.
+    fn is_set_aside(&mut self, folder: &Path) -> bool {
+        let driver = self.files.real(&folder.join("driver"));
+        let name = driver.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+        name.is_some_and(|name| RESERVING.contains(&name))
     }
 
     /// The hardware of a class.

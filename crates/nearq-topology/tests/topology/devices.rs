@@ -37,6 +37,16 @@ impl Machine {
         self.listed("bus/pci/devices", folder)
     }
 
+    /// A GPU with a driver.
+    fn driven(&self, folder: &str, driver: &str) -> &Self {
+        self.pci(folder, "0x030200", "0x10de", "1");
+        self.0.file(&format!("sys/bus/pci/drivers/{driver}/uevent"), "");
+        let up = "../".repeat(folder.split('/').count() + 1);
+        let link = self.0.path.join(format!("sys/devices/{folder}/driver"));
+        symlink(format!("{up}bus/pci/drivers/{driver}"), link).unwrap();
+        self
+    }
+
     fn interface(&self, folder: &str) -> &Self {
         self.device(folder, &[]).listed("class/net", folder)
     }
@@ -68,6 +78,22 @@ fn shown(device: &Device) -> String {
         device.nodes,
         device.source
     )
+}
+
+#[test]
+fn a_gpu_that_is_reserved_for_a_virtual_machine_has_no_number() {
+    let machine = Machine::new("reserved-gpu");
+    machine
+        .driven("pci0000:40/0000:40:01.0/0000:c1:00.0", "vfio-pci")
+        .driven("pci0000:40/0000:40:02.0/0000:c2:00.0", "nvidia")
+        .driven("pci0000:40/0000:40:03.0/0000:c3:00.0", "pciback");
+    let read = machine.read();
+    let all: Vec<String> = read.devices().iter().map(shown).collect();
+    assert_eq!(all, ["gpu:0 0000:c2:00.0 [1] Device"]);
+    assert_eq!(read.notes(), [""; 0]);
+    assert_eq!(machine.nodes("gpu:0"), [1]);
+    assert!(machine.near("gpu:1").is_err());
+    assert_eq!(machine.nodes("pci:c1:00.0"), [1]);
 }
 
 #[test]
