@@ -79,7 +79,7 @@ fn paragraph(package: &Package) -> Result<String, String> {
         let called = licence.replace('/', " or ").replace(" OR ", " or ").replace(" AND ", " and ");
         let _ = write!(text, "License: {called}");
         let own = files.iter().filter(|(file, _)| !file.contains("APACHE"));
-        let own: Vec<String> = own.map(|(_, text)| indented(text)).collect();
+        let own: Vec<String> = own.map(|(_, text)| indented(&without_apache(text))).collect();
         if own.is_empty() {
             return Err(format!("{name} has no file with the text of its licence, {licence}"));
         }
@@ -122,6 +122,24 @@ fn holders(texts: &[&str]) -> Vec<String> {
         (!holder.is_empty() && !holder.contains(['[', '{'])).then(|| holder.to_owned())
     });
     holders.filter(|holder| seen.insert(holder.clone())).collect()
+}
+
+/// A text in which a line stands for the whole Apache License 2.0, whose text Debian has elsewhere.
+fn without_apache(text: &str) -> String {
+    let mut lines = text.lines();
+    let mut kept: Vec<String> = Vec::new();
+    while let Some(line) = lines.next() {
+        let mut rest = lines.clone();
+        let is_title = line.trim() == "Apache License"
+            && rest.next().is_some_and(|line| line.trim().starts_with("Version 2.0"));
+        if is_title && rest.any(|line| line.trim() == "END OF TERMS AND CONDITIONS") {
+            lines = rest;
+            kept.push("The Apache License 2.0: see the paragraph License: Apache-2.0.".to_owned());
+        } else {
+            kept.push(line.to_owned());
+        }
+    }
+    kept.join("\n")
 }
 
 /// A text as the continuation of a field: each line begins with a blank, and an empty one is a full stop.
@@ -175,5 +193,16 @@ mod tests {
             assert!(fields.iter().all(|field| paragraph.contains(field)), "{paragraph}");
         }
         assert!(print(manifest, "x86_64-unknown-linux-gnu", &["nosuch"]).is_err());
+    }
+
+    #[test]
+    fn the_text_of_the_apache_license_is_replaced_where_it_is_whole() {
+        let whole = "before\n   Apache License\n Version 2.0, January 2004\n TERMS\n END OF TERMS AND CONDITIONS\nafter";
+        assert_eq!(
+            without_apache(whole),
+            "before\nThe Apache License 2.0: see the paragraph License: Apache-2.0.\nafter"
+        );
+        let part = "Apache License\nVersion 2.0, January 2004\nthe rest is missing";
+        assert_eq!(without_apache(part), part);
     }
 }
