@@ -17,6 +17,7 @@ pub mod harness;
 pub mod highpri;
 pub mod home;
 pub mod join;
+mod kernel_queue;
 pub mod lines;
 pub mod lock;
 pub mod mailbox;

@@ -245,6 +245,14 @@ impl Shared {
             );
             std::process::abort();
         }
+        {
+            let world = self.world.borrow();
+            assert!(
+                !world.cpus[world.cpu].preemption_off,
+                "simulated thread {} would sleep while preemption is off: do not wait in Sim::without_preemption",
+                world.me().id
+            );
+        }
         if asleep(&mut self.world.borrow_mut()) {
             self.suspend();
         }
@@ -270,7 +278,9 @@ impl Shared {
         let start = at.clock;
         let end = start.saturating_add(units.div_ceil(rate));
         // Work that ends before any other thread goes on cannot be interrupted.
-        let alone = end < at.leave_at && end <= world.time_limit && world.events.is_first(end, cpu);
+        let alone = (end < at.leave_at || at.preemption_off)
+            && end <= world.time_limit
+            && world.events.is_first(end, cpu);
         if alone || std::thread::panicking() {
             world.cpus[cpu].clock = end;
             return units;

@@ -23,6 +23,8 @@ pub(crate) struct Cpu {
     pub(crate) leave_at: u64,
     /// Whether its thread must leave it at the next opportunity.
     pub(crate) reschedule: bool,
+    /// Whether its thread has preemption off: it leaves the CPU at the next opportunity after it turns preemption on again.
+    pub(crate) preemption_off: bool,
     /// The time since which its thread has been held back for threads with a higher priority, if it is held back.
     pub(crate) held_since: Option<u64>,
     /// For how many nanoseconds a fault takes its thread off it, at the next opportunity.
@@ -42,6 +44,12 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
+    /// Whether its thread must be checked at `clock`, its time: it was asked to leave, or its slice or share of the quota is over.
+    #[inline]
+    pub(crate) fn must_check(&self, clock: u64) -> bool {
+        !self.preemption_off && (self.reschedule || clock >= self.leave_at)
+    }
+
     /// An idle CPU that works at this rate.
     pub(crate) fn new(rate: u64) -> Self {
         Cpu {
@@ -52,6 +60,7 @@ impl Cpu {
             slice_end: 0,
             leave_at: u64::MAX,
             reschedule: false,
+            preemption_off: false,
             held_since: None,
             stall: None,
             since: 0,

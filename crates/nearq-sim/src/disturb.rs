@@ -16,8 +16,7 @@ impl World {
             return false;
         }
         let at = &self.cpus[self.cpu];
-        at.clock < at.leave_at
-            && !at.reschedule
+        !at.must_check(at.clock)
             && self.events.is_first(at.clock, self.cpu)
             // Past the limit, control must return to the event loop, even if there is no other thread.
             && at.clock <= self.time_limit
@@ -32,6 +31,9 @@ impl World {
             let at = &mut self.cpus[self.cpu];
             at.clock += still;
             at.reschedule |= preempt;
+        }
+        if self.cpus[self.cpu].preemption_off {
+            return false;
         }
         if let Some(nanoseconds) = self.standstill() {
             let at = &mut self.cpus[self.cpu];

@@ -54,6 +54,50 @@ impl Sim {
         }
     }
 
+    /// Does something with preemption off, as the kernel does while it holds a spinlock: whatever happens, the caller keeps its CPU until
+    /// this returns. What would have taken the CPU from it, such as the end of its slice, a woken thread or a new affinity, does so
+    /// afterwards. Faults do not preempt it either.
+    ///
+    /// # Panics
+    /// If `what` sleeps or waits for a thread.
+    ///
+    /// ```
+    /// use nearq_sim::Sim;
+    /// # use nearq_platform::LockPlatform as _;
+    ///
+    /// # let machine = nearq_sim::Machine::described("core:2")?;
+    /// # let outcome =
+    /// nearq_sim::Simulation::on(&machine, 1).run(|| {
+    ///     let cpus = Sim::without_preemption(|| [Sim::current_cpu(), Sim::current_cpu()]);
+    ///     assert_eq!(cpus[0], cpus[1]);
+    /// });
+    /// # assert!(outcome.panics.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn without_preemption<R>(what: impl FnOnce() -> R) -> R {
+        /// Turns preemption on again, unless it was off before.
+        struct On;
+        impl Drop for On {
+            fn drop(&mut self) {
+                let mut world = context::expect("Sim::without_preemption").world.borrow_mut();
+                let cpu = world.cpu;
+                world.cpus[cpu].preemption_off = false;
+            }
+        }
+        let shared = context::expect("Sim::without_preemption");
+        // Whoever asked for the CPU before gets it now.
+        shared.sync();
+        let on = {
+            let mut world = shared.world.borrow_mut();
+            let cpu = world.cpu;
+            let was_off = std::mem::replace(&mut world.cpus[cpu].preemption_off, true);
+            (!was_off).then(|| On)
+        };
+        let result = what();
+        drop(on);
+        result
+    }
+
     /// Reads the cycle counter of the CPU, as user code does without the kernel's clock. A tick is a nanosecond of virtual time.
     pub fn counter() -> u64 {
         let shared = context::expect("Sim::counter");

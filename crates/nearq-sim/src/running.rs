@@ -243,6 +243,7 @@ impl World {
     /// Takes the thread off a CPU, which then has none.
     pub(crate) fn stop(&mut self, cpu: usize, runnable: bool) {
         self.count(cpu);
+        debug_assert!(!self.cpus[cpu].preemption_off, "its thread keeps the CPU");
         let slot = self.cpus[cpu].current.take().expect("it has a thread");
         let (thread, now) = (self.thread(slot), self.cpus[cpu].clock);
         self.ask(now, |scheduler, kernel| scheduler.stopping(kernel, thread, cpu, runnable));
@@ -281,7 +282,7 @@ impl World {
             return None;
         }
         let at = &self.cpus[cpu];
-        if (at.reschedule || now >= at.leave_at) && !self.keeps_cpu(cpu, now) {
+        if at.must_check(now) && !self.keeps_cpu(cpu, now) {
             return None;
         }
         let slot = self.cpus[cpu].current.expect("only a CPU with a thread has a time");
@@ -390,12 +391,13 @@ impl World {
         let at = &mut self.cpus[cpu];
         let slot = at.current.expect("only a CPU with a thread has a time");
         if let Some(piece) = &self.threads.at(slot).piece {
-            at.clock = if piece.over || at.reschedule {
+            at.clock = if piece.over || (at.reschedule && !at.preemption_off) {
                 at.since
             } else {
                 let rate = if piece.scaled { at.rate } else { FULL_RATE };
                 let end = at.since.saturating_add(piece.left.div_ceil(rate));
-                end.min(at.leave_at.max(at.since))
+                let leave_at = if at.preemption_off { u64::MAX } else { at.leave_at };
+                end.min(leave_at.max(at.since))
             };
         }
         self.events.set_cpu(cpu, self.cpus[cpu].clock);

@@ -33,11 +33,13 @@ pub enum Load {
     Scope,
     /// An issuer on each CPU, which waits for its item before it queues the next one, as in the kernel's test_workqueue.
     Issuers,
+    /// The same with the kernel's own workqueues, on simulated machines.
+    Kernel,
 }
 
 impl Load {
     /// All loads, in the order of the tables.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Outside,
         Self::Joined,
         Self::Inside,
@@ -45,6 +47,7 @@ impl Load {
         Self::Idle,
         Self::Scope,
         Self::Issuers,
+        Self::Kernel,
     ];
 
     /// The scenario's name in the results.
@@ -57,6 +60,7 @@ impl Load {
             Self::Idle => "idle",
             Self::Scope => "scope",
             Self::Issuers => "issuers",
+            Self::Kernel => "issuers, kernel",
         }
     }
 }
@@ -111,7 +115,7 @@ impl<Q: Peer, P: Host> Contestant<P> for Closures<Q> {
             Load::Outside | Load::ManyOutside | Load::Idle => Some(Q::NAME),
             Load::Joined => Some(Q::JOINED),
             Load::Inside => self.inside.then_some(Q::NAME),
-            Load::Scope | Load::Issuers => None,
+            Load::Scope | Load::Issuers | Load::Kernel => None,
         }
     }
 
@@ -127,7 +131,7 @@ impl<Q: Peer, P: Host> Contestant<P> for Closures<Q> {
                 flood(&mut feed, gauge, plan.warm_up)?;
             }
             match load {
-                Load::Outside | Load::Scope | Load::Issuers => {
+                Load::Outside | Load::Scope | Load::Issuers | Load::Kernel => {
                     flood(&mut feed, gauge, plan.duration)
                 }
                 Load::Joined => Ok(load::joined(&pool, gauge, plan.duration)),

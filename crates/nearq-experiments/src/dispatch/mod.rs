@@ -10,6 +10,7 @@
 
 mod contestant;
 mod gauge;
+mod kernel;
 mod load;
 pub(crate) mod render;
 pub(crate) mod targets;
@@ -18,14 +19,16 @@ pub use contestant::{Closures, Contestant, Load, Plan, peers};
 pub use gauge::{Gauge, Latency, PROBES};
 pub use load::issuers;
 pub use load::{Feed, IN_FLIGHT, Sample, flood, idle};
-pub use targets::{Goal, Shards, judge, judge_shards};
+pub use targets::{Goal, KernelRate, Shards, judge, judge_kernel, judge_shards};
 pub use targets::{Published, published};
 
 use crate::harness::options::{number, too_small, within};
 use crate::harness::{self, Common, Experiment, Host, Run, simulate};
+use crate::kernel_queue::Counting;
 use crate::{Error, Machine};
 use clap::Args;
 use contestant::Requeue;
+use kernel::KernelIssuers;
 use load::OUTSIDE_THREADS;
 use nearq_platform::Linux;
 use nearq_report::{Collector, find, metric};
@@ -86,7 +89,7 @@ impl Experiment for DispatchOptions {
     /// How long and how often, and in how many rounds.
     type Plan = (Plan, usize);
     type Found = Found;
-    type Verdict = (Vec<Goal>, Option<Shards>);
+    type Verdict = (Vec<Goal>, Option<Shards>, Vec<KernelRate>);
 
     fn common(&self) -> &Common {
         &self.common
@@ -135,7 +138,8 @@ impl Experiment for DispatchOptions {
         let measure = |contestant: &Rc<dyn Contestant<Sim>>, load, round| {
             Ok(simulated(machine, contestant, load, &plan.0, round as u64)?.0)
         };
-        let contestants = contestant::contestants::<Sim>(machine);
+        let mut contestants = contestant::contestants::<Sim>(machine);
+        contestants.extend(kernel::contestants(machine));
         let peers = rounds(run, &contestants, plan, Checks::steps(machine), measure)?;
         let checks = Some(Checks::run(run, &plan.0)?);
         Ok(Found { peers, clock_ns: model.costs().clock as f64, checks })
@@ -155,10 +159,11 @@ impl Experiment for DispatchOptions {
 
     fn judge(facts: &Facts<'_>) -> Self::Verdict {
         let shards = judge_shards(&facts.rows, facts.machine);
+        let kernel = judge_kernel(&facts.rows, facts.machine);
         if facts.too_small.is_some() {
-            return (Vec::new(), shards.map(|shards| Shards { met: None, ..shards }));
+            return (Vec::new(), shards.map(|shards| Shards { met: None, ..shards }), kernel);
         }
-        (judge(&facts.rows, &facts.found.peers), shards)
+        (judge(&facts.rows, &facts.found.peers), shards, kernel)
     }
 
     fn parameters(facts: &Facts<'_>) -> Value {
@@ -176,6 +181,7 @@ impl Experiment for DispatchOptions {
             "clock_ns": facts.found.clock_ns,
             "targets": facts.verdict.0,
             "shards": facts.verdict.1,
+            "kernel": facts.verdict.2,
             "checks": facts.found.checks,
         })
     }
@@ -209,7 +215,7 @@ fn rounds<P: Host>(
         for (&(load, row, _), sample) in order.iter().zip(&samples) {
             collect(&mut run.figures, load, row, sample, plan.threads);
             for (scope, as_scope) in &same {
-                if load == Load::Issuers && as_scope.name() == row {
+                if matches!(load, Load::Issuers | Load::Kernel) && as_scope.name() == row {
                     collect(&mut run.figures, load, scope.name(), sample, plan.threads);
                 }
             }
@@ -230,7 +236,8 @@ fn simulated(
 ) -> Result<(Sample, u64), Error> {
     let (contestant, plan) = (Rc::clone(contestant), plan.clone());
     let limit = SIMULATED_LIMIT + plan.duration;
-    let ended = simulate(machine, seed, limit, move || {
+    let within = if load == Load::Kernel { kernel::within(machine) } else { machine.clone() };
+    let ended = simulate(&within, seed, limit, move || {
         let numbers = plan.cpus.last().map_or(1, |last| last + 1);
         contestant.measure(load, &plan, Gauge::leak(numbers))
     })?;
@@ -267,6 +274,8 @@ pub struct Checks {
     half_the_items_percent: f64,
     /// The rates at other costs of a line, if shards differ from whole caches.
     line_costs: Vec<LineCost>,
+    /// Items per second of the kernel with a pool for each CPU if it counted active items by one addition.
+    kernel_by_addition: Option<f64>,
 }
 
 /// Costs of a line that are tried, in percent.
@@ -276,7 +285,7 @@ impl Checks {
     /// How many simulations they need.
     fn steps(machine: &Machine) -> usize {
         let shards = if targets::has_shards(machine) { 2 * LINE_COSTS.len() } else { 0 };
-        machine.model().map_or(0, |_| distinct_scopes(machine).len() + shards)
+        machine.model().map_or(0, |_| distinct_scopes(machine).len() + shards + 1)
     }
 
     fn run(run: &Run<'_>, plan: &Plan) -> Result<Self, Error> {
@@ -306,7 +315,14 @@ impl Checks {
                 line_costs.push(LineCost { percent, cache_shard, cache });
             }
         }
-        Ok(Self { half_the_items_percent, line_costs })
+        let scope = distinct_scopes(machine)[0];
+        let addition: Rc<dyn Contestant<Sim>> =
+            Rc::new(KernelIssuers { scope, counting: Counting::Addition });
+        let kernel_by_addition = run.step("the kernel, counting by addition".into(), || {
+            let (sample, _) = simulated(machine, &addition, Load::Kernel, plan, 0)?;
+            Ok(sample.ns_per_item.map(|ns| 1e9 / ns))
+        })?;
+        Ok(Self { half_the_items_percent, line_costs, kernel_by_addition })
     }
 }
 
@@ -315,7 +331,9 @@ fn publish(collector: &mut Collector, machine: &str) {
     for &scope in AffinityScope::ALL {
         let Some(figures) = published(machine, scope) else { continue };
         let mut publish = |metric, value| {
-            collector.publish(Load::Issuers.name(), scope.name(), metric, value);
+            for load in [Load::Issuers, Load::Kernel] {
+                collector.publish(load.name(), scope.name(), metric, value);
+            }
         };
         publish(metric::ITEMS_PER_SECOND, figures.items_per_second);
         publish(metric::QUEUE_LATENCY_P50, figures.call_us_p50);
@@ -353,7 +371,7 @@ fn collect(collector: &mut Collector, load: Load, row: &str, sample: &Sample, cp
     }
     if let Some(queue) = sample.queue {
         add(metric::QUEUE_LATENCY_P50, queue.p50);
-        if load == Load::Issuers {
+        if matches!(load, Load::Issuers | Load::Kernel) {
             add(metric::QUEUE_LATENCY_P90, queue.p90);
             add(metric::QUEUE_LATENCY_P95, queue.p95);
         }
@@ -432,6 +450,23 @@ mod tests {
         );
         assert!(report.svg.contains("crossbeam-channel"));
         assert_eq!(report.parameters["targets"].as_array().map(Vec::len), Some(6));
+    }
+
+    #[test]
+    fn the_kernels_queues_have_rows_on_simulated_machines() {
+        let report = harness::run(&short("l3:2 core:3"), &Progress::hidden()).unwrap();
+        let rate = |load: Load, row| {
+            report.find(load.name(), row, metric::ITEMS_PER_SECOND).map(|row| row.summary.median)
+        };
+        for scope in ["cpu", "smt", "cache", "system"] {
+            // Both pay for the same memory and switches; the kernel makes no system calls.
+            let of_ours = rate(Load::Kernel, scope).unwrap() / rate(Load::Issuers, scope).unwrap();
+            assert!((0.05..5.0).contains(&of_ours), "{scope}: {of_ours}");
+        }
+        // One pool is slower than several: its lock is held during each wake-up.
+        assert!(rate(Load::Kernel, "system").unwrap() < rate(Load::Kernel, "cpu").unwrap());
+        assert!(report.text.contains("wakes a worker under it"), "{}", report.text);
+        assert!(report.parameters["checks"]["kernel_by_addition"].as_f64().unwrap() > 1.0);
     }
 
     #[test]

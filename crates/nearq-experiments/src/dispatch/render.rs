@@ -3,7 +3,7 @@
 use super::contestant::{Load, Plan};
 use super::load::{IN_FLIGHT, OUTSIDE_THREADS};
 use super::targets::SOURCE;
-use super::targets::{Goal, REQUEUE, Shards};
+use super::targets::{Goal, KernelRate, REQUEUE, Shards};
 use super::{Facts, coinciding, load};
 use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met, or_none};
 use crate::plots::bars::{Bar, Bars, draw};
@@ -14,7 +14,7 @@ use nearq_topology::AffinityScope;
 /// The rows of a scenario, in order.
 fn names(rows: &[Row], load: Load) -> Vec<&str> {
     let mut names = table::names(rows, load.name());
-    if load == Load::Issuers {
+    if matches!(load, Load::Issuers | Load::Kernel) {
         // Points that coincide with others would be hidden behind them.
         names.sort_by_key(|name| AffinityScope::ALL.iter().position(|scope| scope.name() == *name));
     }
@@ -47,7 +47,8 @@ pub(super) fn text(facts: &Facts<'_>) -> String {
         }
     }
     text.push_str(&about_issuers(facts));
-    let (goals, shards) = &facts.verdict;
+    let (goals, shards, kernel) = &facts.verdict;
+    text.push_str(&about_the_kernel(kernel, facts));
     let has_targets = facts.model().is_none();
     if facts.show_goals() && has_targets && facts.too_small.is_none() {
         text.push_str(&targets(goals));
@@ -91,6 +92,29 @@ fn about_issuers(facts: &Facts<'_>) -> String {
     text
 }
 
+/// How the simulated kernel compares with what was published.
+fn about_the_kernel(rates: &[KernelRate], facts: &Facts<'_>) -> String {
+    if rates.is_empty() {
+        return String::new();
+    }
+    let headings = ["", "simulated / published", "error factor", "within 35 %"];
+    let mut table =
+        Table::new("Items per second of the simulated kernel and of the real one", &headings);
+    for rate in rates {
+        let met = if rate.met { "yes" } else { "no" };
+        let [ratio, factor] = [rate.ratio, rate.error_factor].map(|of| format!("{of:.2}"));
+        table.row(vec![rate.scope.into(), ratio, factor, met.into()]);
+    }
+    if let Some(addition) = facts.found.checks.as_ref().and_then(|checks| checks.kernel_by_addition)
+    {
+        table.remark(format!(
+            "With a pool for each CPU, the rate depends on how the CPUs of a node count active items: the kernel repeats a compare-exchange\n             until it succeeds, for which a simulated CPU gets the line each time. With one addition, the rate would be {}.",
+            rounded(addition)
+        ));
+    }
+    format!("\n{table}")
+}
+
 /// Whether shards pay.
 fn judgement(shards: &Shards, show_goals: bool) -> String {
     let what = format!(
@@ -126,6 +150,7 @@ fn title(load: Load, plan: &Plan) -> String {
             plan.cpus.len(),
             plan.items
         ),
+        Load::Kernel => "The same with the kernel's own workqueues, whose issuer takes the pool's lock and wakes a worker under it".into(),
     }
 }
 
@@ -145,7 +170,7 @@ fn columns(load: Load) -> &'static [Column] {
     const CALL_P90: Column = ("p90", metric::QUEUE_LATENCY_P90, median);
     const CALL_P95: Column = ("p95", metric::QUEUE_LATENCY_P95, median);
     match load {
-        Load::Issuers => &[RATE, CALL, CALL_P90, CALL_P95, CALL_P99, CALL_MAX],
+        Load::Issuers | Load::Kernel => &[RATE, CALL, CALL_P90, CALL_P95, CALL_P99, CALL_MAX],
         Load::Outside | Load::Scope => {
             &[COST, RATE, BUSY, CALL, CALL_P99, CALL_MAX, START, START_P99, START_MAX]
         }
@@ -183,7 +208,7 @@ fn table(facts: &Facts<'_>, load: Load) -> Option<Table> {
         }
         table.row(cells);
     }
-    if matches!(load, Load::Scope | Load::Issuers) {
+    if matches!(load, Load::Scope | Load::Issuers | Load::Kernel) {
         for (scope, same) in coinciding(facts.machine) {
             table.remark(format!("{scope} = {same}: {}", facts.machine.count(scope)));
         }
@@ -261,29 +286,35 @@ pub(crate) fn picture(report: &Report, show_goals: bool) -> String {
     draw(&title, &[cost, idle, rates(report)])
 }
 
-/// Items per second by scope with an issuer on each CPU, beside the published ones if there are any.
+/// Items per second by scope with an issuer on each CPU, beside those of the simulated kernel and the published ones, if there are any.
 fn rates(report: &Report) -> Bars {
-    let found = |name: &str| {
-        report
-            .find(Load::Issuers.name(), name, metric::ITEMS_PER_SECOND)
-            .expect("every row of the load has it")
-    };
+    let find = |load: Load, name: &str| report.find(load.name(), name, metric::ITEMS_PER_SECOND);
     let names = names(&report.rows, Load::Issuers);
-    let compared = names.iter().any(|name| found(name).published.is_some());
+    let has = |is: &dyn Fn(&str) -> bool| names.iter().any(|name| is(name));
+    let with_kernel = has(&|name| find(Load::Kernel, name).is_some());
+    let compared =
+        has(&|name| find(Load::Issuers, name).is_some_and(|row| row.published.is_some()));
     let group = |name: &&str| {
-        let row = found(name);
-        let mut bars = vec![Some(Bar::median(&row.summary).over(1e6))];
+        let ours = find(Load::Issuers, name).expect("every row of the load has it");
+        let mut bars = vec![Some(Bar::median(&ours.summary).over(1e6))];
+        if with_kernel {
+            let kernel = find(Load::Kernel, name);
+            bars.push(kernel.map(|row| Bar::median(&row.summary).over(1e6)));
+        }
         if compared {
-            bars.push(row.published.map(|value| Bar::exactly(value).over(1e6)));
+            bars.push(ours.published.map(|value| Bar::exactly(value).over(1e6)));
         }
         ((*name).to_owned(), bars)
     };
     let usual = Bars::lying(report);
+    let mut series = vec!["nearq".to_owned()];
+    series.extend(with_kernel.then(|| "the kernel, simulated".into()));
+    series.extend(compared.then(|| "the kernel, published".into()));
     Bars {
         title: "An issuer on each CPU, which waits for its item: rate by scope (longer is better)"
             .into(),
         axis: "million items per second: median, least and most of the rounds".into(),
-        series: if compared { vec!["nearq".into(), "published".into()] } else { usual.series },
+        series: if series.len() > 1 { series } else { usual.series },
         groups: names.iter().map(group).collect(),
         ..usual
     }

@@ -119,6 +119,38 @@ pub fn judge_shards(rows: &[Row], machine: &Machine) -> Option<Shards> {
     })
 }
 
+/// By how much a simulated rate may differ from the published one, in percent.
+const KERNEL_PERCENT: f64 = 35.0;
+
+/// The kernel's rate with a scope: simulated, and published for the real machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KernelRate {
+    /// The scope.
+    pub scope: &'static str,
+    /// The simulated rate as a multiple of the published one.
+    pub ratio: f64,
+    /// The larger rate over the smaller one.
+    pub error_factor: f64,
+    /// Whether they differ by no more than the goal, in either direction.
+    pub met: bool,
+}
+
+/// Compares the simulated kernel with what was published for that machine; empty if nothing was.
+pub fn judge_kernel(rows: &[Row], machine: &Machine) -> Vec<KernelRate> {
+    let judge = |scope: &AffinityScope| {
+        let row = find(rows, Load::Kernel.name(), scope.name(), metric::ITEMS_PER_SECOND)?;
+        let published = published(machine.name(), *scope)?.items_per_second;
+        let ratio = row.summary.median / published;
+        Some(KernelRate {
+            scope: scope.name(),
+            ratio,
+            error_factor: ratio.max(1.0 / ratio),
+            met: (ratio - 1.0).abs() * 100.0 <= KERNEL_PERCENT,
+        })
+    };
+    AffinityScope::ALL.iter().filter_map(judge).collect()
+}
+
 // What was published for the kernel's test_workqueue, with which the load `issuers` is compared.
 
 /// Figures of one scope.

@@ -31,6 +31,7 @@ use crate::harness::{self, Common, Experiment, Host, Run, simulate};
 use crate::highpri;
 use crate::{Error, Machine, Progress};
 use clap::Args;
+pub(crate) use contestants::QSpinLock;
 use contestants::{DEPTH, Site};
 use goals::judge;
 use load::{CpuPlacement, described};

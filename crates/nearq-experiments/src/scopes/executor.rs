@@ -1,9 +1,11 @@
-//! The interface that the experiment needs of a work queue with items that are made once and queued many times, and nearq's queue behind
-//! it.
+//! The interface that the experiment needs of a work queue with items that are made once and queued many times, and nearq's and the
+//! kernel's queues behind it.
 
 use crate::Error;
 use crate::harness::{Census, Host, Role, failed};
+use crate::kernel_queue::{self, Counting, KernelItem, KernelQueue};
 use nearq::{Runtime, Work, Workqueue, inspect::PoolStatistics};
+use nearq_sim::Sim;
 use nearq_topology::AffinityScope;
 use std::sync::Arc;
 
@@ -88,6 +90,33 @@ impl<H: Host> Executor for Queue<H> {
             repatriated: sum.repatriated + row.repatriated,
         };
         Some(self.0.statistics().iter().fold(Counts::default(), add))
+    }
+}
+
+/// A queue of the kernel with this placement, whose workers are counted. Its workers never help other pods.
+pub(super) fn kernel(
+    placement: Placement,
+    census: &Census<Sim>,
+) -> Result<Box<dyn Executor>, Error> {
+    let Placement { scope, strict, localize, .. } = placement;
+    let placement = kernel_queue::Placement { scope, strict, localize };
+    Ok(Box::new(KernelQueue::new(placement, (MOST_ACTIVE, Counting::CompareExchange), census)?))
+}
+
+impl Executor for KernelQueue {
+    fn item(&self, function: Box<dyn FnMut() + Send>) -> Box<dyn Item> {
+        Box::new(KernelQueue::item(self, function))
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        let kernel_queue::Counts { completed, repatriated } = KernelQueue::counts(self);
+        Some(Counts { completed, helped: 0, repatriated })
+    }
+}
+
+impl Item for KernelItem {
+    fn queue(&self) -> bool {
+        KernelItem::queue(self)
     }
 }
 

@@ -11,7 +11,6 @@ mod configuration;
 mod executor;
 mod issuer;
 mod judgement;
-mod kernel;
 mod payload;
 pub(crate) mod render;
 
@@ -402,7 +401,7 @@ fn measure(
         let census = Census::<Sim>::default();
         let executor = match policy {
             Policy::Ours | Policy::Hinted => executor::nearq(placement, &census)?,
-            Policy::Kernel => kernel::queue(placement, &census)?,
+            Policy::Kernel => executor::kernel(placement, &census)?,
         };
         issuer::run(executor.into(), Arc::new(store), declared, census, &plan)
     })?;

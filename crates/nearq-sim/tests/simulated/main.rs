@@ -20,6 +20,7 @@ mod memory;
 mod misuse;
 mod numa_lock;
 mod osq;
+mod preemption;
 mod process;
 mod rwlock;
 mod scheduler;

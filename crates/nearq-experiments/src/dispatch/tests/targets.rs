@@ -52,3 +52,19 @@ fn ratios_compare_medians_with_the_best_of_the_others() {
     assert_eq!(judged(&goals[3]), (1.0, 0.95, false));
     assert_eq!(judge(&collector.rows(), &[]), []);
 }
+
+#[test]
+fn the_simulated_kernel_is_judged_in_both_directions() {
+    let mut collector = Collector::default();
+    for (row, rate) in
+        [("cpu", 3.25e6 * 1.36), ("cache_shard", 3.63e6 * 0.66), ("cache", 0.71e6 * 0.5)]
+    {
+        collector.add(Load::Kernel.name(), row, metric::ITEMS_PER_SECOND, rate);
+    }
+    let rows = collector.rows();
+    let rates = judge_kernel(&rows, &Machine::named("grace-72").unwrap());
+    let judged: Vec<_> = rates.iter().map(|rate| (rate.scope, rate.met)).collect();
+    assert_eq!(judged, [("cpu", false), ("cache_shard", true), ("cache", false)]);
+    assert!((rates[2].error_factor - 2.0).abs() < 0.01 && (rates[2].ratio - 0.5).abs() < 0.01);
+    assert_eq!(judge_kernel(&rows, &Machine::named("core:4").unwrap()), []);
+}

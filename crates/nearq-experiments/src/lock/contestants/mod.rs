@@ -19,6 +19,7 @@ mod roster;
 mod trigger;
 
 pub use list::*;
+pub(crate) use qspinlock::QSpinLock;
 pub use roster::Roster;
 pub(super) use roster::{DEPTH, Site};
 

@@ -112,7 +112,7 @@ impl<P: LockPlatform> Word<P> {
 }
 
 /// In which order the queue moves.
-pub(super) trait Order<P: LockPlatform>: Send + Sync + 'static {
+pub(crate) trait Order<P: LockPlatform>: Send + Sync + 'static {
     /// The writer is about to queue up.
     fn prepare(_: &Queue<P>, _: u32) {}
 
@@ -131,11 +131,11 @@ pub(super) trait Order<P: LockPlatform>: Send + Sync + 'static {
 }
 
 /// First come, first served.
-pub(super) struct Fifo;
+pub(crate) struct Fifo;
 
 impl<P: LockPlatform> Order<P> for Fifo {}
 
-pub(super) struct Queue<P: LockPlatform> {
+pub(crate) struct Queue<P: LockPlatform> {
     pub(super) word: Word<P>,
     pub(super) records: Records<P>,
     /// The group of each writer, if the order asks for it.
@@ -143,7 +143,7 @@ pub(super) struct Queue<P: LockPlatform> {
 }
 
 /// The lock, with the order of its queue.
-pub(super) struct QSpinLock<P: LockPlatform, O = Fifo> {
+pub(crate) struct QSpinLock<P: LockPlatform, O = Fifo> {
     queue: Queue<P>,
     order: PhantomData<O>,
 }

@@ -91,6 +91,11 @@ impl Roster {
         Arc::new(Roster { places: (0..writers).map(place).collect(), reads, depth: depth as u32 })
     }
 
+    /// A roster in which the writers are the CPUs with numbers below `cpus`, each with itself to run on; it knows no groups.
+    pub(crate) fn of_cpus(cpus: usize) -> Arc<Self> {
+        Self::new(cpus, &vec![Site::default(); cpus], DEPTH)
+    }
+
     /// The group of each writer. Groups without a writer are left out: the numbers have no gaps.
     pub(super) fn groups<G: Grouping>(&self) -> Vec<usize> {
         let mut known: Vec<usize> = self.places.iter().copied().map(G::index).collect();

@@ -13,11 +13,11 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn placement(scope: AffinityScope, strict: bool, localize: bool) -> Placement {
-    Placement { scope, strict, localize, helping: false }
+    Placement { scope, strict, localize }
 }
 
 fn queue(placement: Placement, most: usize) -> KernelQueue {
-    KernelQueue(Pools::new(placement, most, &Census::default()).unwrap().into())
+    KernelQueue::new(placement, (most, Counting::CompareExchange), &Census::default()).unwrap()
 }
 
 fn on<R: 'static>(machine: &str, program: impl FnOnce() -> R + 'static) -> R {
@@ -38,7 +38,7 @@ fn places(
 ) -> (Vec<usize>, usize, usize, u64) {
     on("l3:2 core:3", move || {
         go_to(cpu);
-        let queue = queue(placement, MOST_ACTIVE);
+        let queue = queue(placement, 2048);
         // Running now, the most so far, and where.
         let seen = Arc::new(Mutex::new((0_usize, 0_usize, Vec::new())));
         let all: Vec<_> = (0..items)
@@ -62,14 +62,14 @@ fn places(
         for _ in 0..rounds {
             host(&seen).1 = 0;
             assert!(all.iter().all(|item| item.queue()));
-            while queue.0.admission.with(|admission| admission.active) > 0 {
+            while queue.0.left() > 0 {
                 Sim::sleep(MILLISECOND);
             }
         }
         let workers = queue.0.pools.iter().map(|pool| pool.state.with(|state| state.workers));
         let workers = workers.sum();
-        let repatriated = queue.counts().unwrap().repatriated;
-        assert_eq!(queue.counts().unwrap().completed as usize, items * rounds);
+        let repatriated = queue.counts().repatriated;
+        assert_eq!(queue.counts().completed as usize, items * rounds);
         let (_, most, places) = std::mem::take(&mut *host(&seen));
         (places, most, workers, repatriated)
     })
@@ -173,7 +173,7 @@ fn every_item_gets_its_worker_however_threads_interleave() {
         let simulation = Machine::named("l3:2 core:2").unwrap().simulation(seed).unwrap();
         let entered = switched::enter();
         let outcome = simulation.schedule(Schedule::Random).time_limit(LIMIT).run(|| {
-            let queue = queue(placement(AffinityScope::Cache, true, false), MOST_ACTIVE);
+            let queue = queue(placement(AffinityScope::Cache, true, false), 2048);
             // Running now, and the most so far.
             let seen = Arc::new(Mutex::new((0_usize, 0_usize)));
             let issuers: Vec<_> = (0..2)
