@@ -85,7 +85,7 @@ impl Sim {
             }
         }
         let shared = context::expect("Sim::without_preemption");
-        // Whoever asked for the CPU before gets it now.
+        // A thread that was to have the CPU before gets it now.
         shared.sync();
         let on = {
             let mut world = shared.world.borrow_mut();

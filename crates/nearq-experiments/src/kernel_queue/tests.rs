@@ -61,7 +61,7 @@ fn places(
             .collect();
         for _ in 0..rounds {
             host(&seen).1 = 0;
-            assert!(all.iter().all(|item| item.queue()));
+            assert!(all.iter().all(KernelItem::queue));
             while queue.0.left() > 0 {
                 Sim::sleep(MILLISECOND);
             }
@@ -196,8 +196,7 @@ fn every_item_gets_its_worker_however_threads_interleave() {
                         affinity: Some(CpuSet::single(2 * number)),
                         ..ThreadSpec::default()
                     };
-                    Sim::spawn(spec, move || assert!(items.iter().all(|item| item.queue())))
-                        .unwrap()
+                    Sim::spawn(spec, move || assert!(items.iter().all(KernelItem::queue))).unwrap()
                 })
                 .collect();
             issuers.into_iter().for_each(Sim::join);
