@@ -19,6 +19,9 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 /// How long the client may take to accept a message: when the server has been away for long, its queue is full.
 pub(crate) const SEND: Duration = Duration::from_secs(1);
 
+/// How many different errors of a connection are told.
+const MOST_SAID: usize = 20;
+
 /// A server, and who we are there.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
@@ -139,12 +142,14 @@ pub(crate) struct Link {
     /// What goes on while the connection is lost.
     meanwhile: &'static str,
     is_lost: bool,
+    /// What the server has said of the connection, each once.
+    said: BTreeSet<String>,
 }
 
 impl Link {
     /// A connection that has just been made.
     pub(crate) fn new(server: &Server, meanwhile: &'static str) -> Self {
-        Self { server: server.shown(), meanwhile, is_lost: false }
+        Self { server: server.shown(), meanwhile, is_lost: false, said: BTreeSet::new() }
     }
 
     /// Whether the connection is lost.
@@ -167,7 +172,12 @@ impl Link {
                     self.meanwhile
                 ))
             }
-            Event::ServerError(error) => Some(format!("{server}: {error}")),
+            Event::ServerError(error) => {
+                let error = error.to_string();
+                // Not more than a user reads: a subject may be another one each time.
+                let is_new = self.said.len() < MOST_SAID && self.said.insert(error.clone());
+                is_new.then(|| format!("{server}: {error}"))
+            }
             Event::Connected
             | Event::ClientError(_)
             | Event::LameDuckMode
@@ -176,6 +186,14 @@ impl Link {
             | Event::SlowConsumer(_) => None,
         }
     }
+}
+
+/// The subject to which the server does not let us publish, if the event says that.
+pub(crate) fn denied(event: &Event) -> Option<String> {
+    let Event::ServerError(error) = event else { return None };
+    let text = error.to_string();
+    let (_, subject) = text.split_once("ermissions Violation for Publish to \"")?;
+    Some(subject.split('"').next()?.to_owned())
 }
 
 /// Why something failed, with what the server has said of the connection meanwhile: it does not answer a request that it does not allow, and

@@ -85,6 +85,11 @@ pub fn status<E>(
         loop {
             let shown = match ask(&client, stream, dead).await {
                 Ok(status) => {
+                    // Without an answer for want of a permission, something would be missing.
+                    let said = with_refusals(String::new(), &mut events);
+                    if !said.is_empty() {
+                        return Err(format!("{}: not all could be asked{said}", server.shown()));
+                    }
                     has_answered = true;
                     show(Ok(&status))
                 }
@@ -119,7 +124,7 @@ async fn ask(client: &Client, stream: &str, dead: &str) -> Result<Status, Unansw
         consumer: consumer.name,
     });
     let mut dead_letters = None;
-    for name in api::streams_of(client, dead).await.unwrap_or_default() {
+    for name in api::streams_of(client, dead).await? {
         if let Ok(found) = api::stream(client, &name).await {
             dead_letters = Some(dead_letters.unwrap_or(0) + found.state.messages);
         }

@@ -322,7 +322,7 @@ pub(crate) async fn lanes(
             found => found,
         };
         let found = found.map_err(|error| {
-            let only = if info.config.retention == "workqueue" {
+            let only = if info.config.retention == "workqueue" && !error.is_passing() {
                 "; a work queue gives each job to one consumer: `nearq jobs` lists those that there are"
             } else {
                 ""

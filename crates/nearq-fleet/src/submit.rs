@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender, channel, u
 
 use crate::api::{self, ApiError, StreamInfo};
 use crate::presence::host;
-use crate::server::{Link, Server, with_refusals};
+use crate::server::{Link, Server, denied, with_refusals};
 use crate::streams;
 use crate::task::{self, Priority, Task};
 
@@ -246,6 +246,10 @@ impl Sending<'_> {
         let mut link = Link::new(&self.submission.server, MEANWHILE);
         let mut ids =
             Ids { name: self.id.clone(), seen: self.submission.id.is_some().then(HashMap::new) };
+        let again = match &self.submission.id {
+            Some(_) => "submit all again with the same --id: none is kept twice",
+            None => "with --id NAME all can be submitted again, and none is kept twice",
+        };
         while !is_over || !sending.is_empty() {
             tokio::select! {
                 record = records.recv(), if !is_over && sending.len() < AT_ONCE => {
@@ -264,6 +268,12 @@ impl Sending<'_> {
                     }
                 }
                 Some(event) = events.recv() => {
+                    if let Some(subject) = denied(&event) {
+                        let jobs = submitted.jobs;
+                        return Err(format!(
+                            "this user may not publish to {subject}; give it the permission; submitted: {jobs}; {again}"
+                        ));
+                    }
                     link.follow(&event).into_iter().for_each(|said| tell(Progress::Notice(said)));
                 }
                 // Why there is no answer is known if the connection is lost.
@@ -289,10 +299,6 @@ impl Sending<'_> {
         let jobs = submitted.jobs;
         let before =
             if jobs == number - 1 { "the ones before it" } else { "not all of them before it" };
-        let again = match &self.submission.id {
-            Some(_) => "submit all again with the same --id: none is kept twice",
-            None => "with --id NAME all can be submitted again, and none is kept twice",
-        };
         Err(format!("job {number}: {why}; submitted: {jobs}, {before}; {again}"))
     }
 

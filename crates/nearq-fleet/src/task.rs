@@ -12,7 +12,7 @@
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nearq_processes::jobs::{self, Group};
+use nearq_processes::jobs::{self, Group, Template};
 use serde::Deserialize;
 
 /// The header that says that a message is an object, and its value.
@@ -77,7 +77,7 @@ struct Object {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`input` must be a text or a list of texts")]
 enum Texts {
     One(String),
     Many(Vec<String>),
@@ -126,8 +126,22 @@ impl Task {
         })?;
         let bytes = |texts: Vec<String>| texts.into_iter().map(String::into_bytes).collect();
         let command: Option<Vec<Vec<u8>>> = object.command.map(bytes);
-        if command.as_ref().is_some_and(Vec::is_empty) {
-            return Err("its command has no words".into());
+        let inputs = match object.input {
+            Texts::One(text) => vec![text.into_bytes()],
+            Texts::Many(texts) if texts.is_empty() => return Err("it has no input".into()),
+            Texts::Many(texts) => bytes(texts),
+        };
+        if let Some(words) = &command {
+            if words.is_empty() {
+                return Err("its command has no words".into());
+            }
+            let named = Template::named_inputs(words);
+            if named > inputs.len() {
+                return Err(format!(
+                    "its command names {{{named}}}, and it has {}",
+                    number(&inputs)
+                ));
+            }
         }
         let deadline = object.deadline.map(|deadline| match deadline {
             Deadline::Seconds(seconds) => Duration::try_from_secs_f64(seconds).ok(),
@@ -139,11 +153,15 @@ impl Task {
                 "its deadline is neither a number of seconds since 1970 nor a time such as 2030-01-01T00:00:00Z",
             )?),
         };
-        let inputs = match object.input {
-            Texts::One(text) => vec![text.into_bytes()],
-            Texts::Many(texts) => bytes(texts),
-        };
         Ok(Self { inputs, command, priority: object.priority, deadline })
+    }
+}
+
+/// How many inputs there are, in words.
+pub(crate) fn number(inputs: &Group) -> String {
+    match inputs.len() {
+        1 => "one input".to_owned(),
+        number => format!("{number} inputs"),
     }
 }
 
@@ -213,6 +231,10 @@ mod tests {
         assert!(why(b"{").contains("not an object"));
         assert!(why(br#"{"inputs": "a"}"#).contains("unknown field `inputs`"));
         assert!(why(br#"{"command": [], "input": "a"}"#).contains("no words"));
+        assert_eq!(why(br#"{"input": []}"#), "it has no input");
+        assert!(why(br#"{"input": [1]}"#).contains("must be a text or a list of texts"));
+        let unnamed = why(br#"{"command": ["a", "{2}"], "input": "b"}"#);
+        assert_eq!(unnamed, "its command names {2}, and it has one input");
         assert!(why(br#"{"input": "a", "deadline": "tomorrow"}"#).contains("2030-01-01T00:00:00Z"));
         assert!(why(br#"{"input": "a", "deadline": -1}"#).contains("deadline"));
         assert!(why(br#"{"input": "a\u0000"}"#).contains("zero byte"));

@@ -24,7 +24,7 @@ use crate::api::{self, ApiError};
 use crate::delivery::{ALIVE, Delivery};
 use crate::presence::{self, RunningJob, Worker as Answer};
 use crate::puller::{Pulled, Puller};
-use crate::server::{Link, SEND, with_refusals};
+use crate::server::{Link, SEND, denied, with_refusals};
 use crate::settle::Settlement;
 use crate::source::{News, Order, Outlet, Plan, Tally};
 use crate::streams::{self, Lanes};
@@ -71,6 +71,8 @@ struct Worker {
     alive: Vec<u64>,
     /// Why the last request for jobs was refused that was.
     last_doubt: String,
+    /// Whether the server refuses what a worker must send.
+    is_denied: bool,
 }
 
 /// Runs the worker until the engine is gone.
@@ -141,6 +143,7 @@ async fn connected(
         link,
         alive: Vec::new(),
         last_doubt: String::new(),
+        is_denied: false,
     };
     worker.serve(puller, asked, orders, events).await;
 }
@@ -189,7 +192,9 @@ impl Worker {
                 _ = look.tick(), if self.is_stopped && may_be_gone && !self.link.is_lost() && !self.settlements.is_empty() => {
                     may_be_gone = !self.is_gone().await;
                 }
-                Some(event) = events.recv() => self.happened(&event, &mut puller).await,
+                Some(event) = events.recv() => {
+                    is_pulling &= !self.happened(&event, &mut puller).await;
+                }
                 Some(question) = asked.next() => self.answer(question).await,
             }
         }
@@ -300,10 +305,7 @@ impl Worker {
                 })?)
             }
             (None, Some(named)) if task.inputs.len() < named => {
-                let has = match task.inputs.len() {
-                    1 => "one input".to_owned(),
-                    number => format!("{number} inputs"),
-                };
+                let has = task::number(&task.inputs);
                 let why = format!("it has {has}, and the command of its workers names {{{named}}}");
                 return Err(is_none(why));
             }
@@ -363,7 +365,25 @@ impl Worker {
         }
     }
 
-    async fn happened(&mut self, event: &Event, puller: &mut Puller) {
+    /// Whether a worker is of no use if it cannot publish to a subject.
+    fn must_publish_to(&self, subject: &str) -> bool {
+        let is = |own: &Option<String>| own.as_deref() == Some(subject);
+        ["$JS.API.CONSUMER.MSG.NEXT.", "$JS.ACK."].iter().any(|start| subject.starts_with(start))
+            || is(&self.plan.dead)
+            || is(&self.plan.results)
+    }
+
+    /// Takes note of an event. Returns whether this worker can do nothing any more.
+    async fn happened(&mut self, event: &Event, puller: &mut Puller) -> bool {
+        if let Some(subject) = denied(event).filter(|subject| self.must_publish_to(subject)) {
+            if !std::mem::replace(&mut self.is_denied, true) {
+                let server = self.plan.server.shown();
+                self.outlet.send(News::Over(Some(format!(
+                    "{server}: this user may not publish to {subject}, which a worker must (docs/fleet.md lists all that it needs): give it the permission; what has ended is not acknowledged, and its jobs run again"
+                ))));
+            }
+            return true;
+        }
         let was_lost = self.link.is_lost();
         if let Some(said) = self.link.follow(event) {
             self.outlet.notice(said);
@@ -374,6 +394,7 @@ impl Worker {
                 self.tell_alive().await;
             }
         }
+        false
     }
 
     /// All consumers were empty: whether the run is over, because it ends with the last job, and nobody has one.

@@ -19,7 +19,7 @@ use crate::output::Failure;
 #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "they are parsed, and then refused"))]
 pub(super) struct QueueOptions {
     /// Take jobs from a stream of NATS JetStream, such as nats://host:4222, until a signal comes; each runs at least once, on any machine
-    #[arg(long, value_name = "URL", requires_all = ["stream", "consumer"], conflicts_with_all = ["tree", "input", "null", "delimiter", "no_run_if_empty", "replace", "max_args", "tty", "keep_order", "resume", "resume_failed", "retry_failed", "retries", "dry_run"])]
+    #[arg(long, value_name = "URL", requires_all = ["stream", "consumer"], conflicts_with_all = ["tree", "input", "null", "delimiter", "no_run_if_empty", "replace", "tty", "keep_order", "resume", "resume_failed", "retry_failed", "retries", "dry_run"])]
     pub(super) from: Option<String>,
 
     /// The stream that keeps the jobs

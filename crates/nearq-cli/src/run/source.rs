@@ -37,7 +37,7 @@ impl Options {
         if self.queue.from.is_some() && self.command.is_empty() {
             // Each message has its own command.
             let (template, inputs) = (Template::of_lines(), Inputs::list(Vec::new(), Each::of(1)));
-            return Ok(Jobs { template, inputs, count: 1, lists: 1, earlier });
+            return Ok(Jobs { template, inputs, count: self.max_args, lists: 1, earlier });
         }
         let words = Words::of(&self.command).map_err(Failure::input)?;
         if let Some(near) = near.filter(|_| self.repeats()) {
@@ -50,11 +50,7 @@ impl Options {
             }
             return Ok(Jobs { template, inputs, count: 1, lists: 1, earlier });
         }
-        let count = match &self.queue.from {
-            // Messages say how many inputs they have.
-            Some(_) => Template::named_inputs(&words.command).max(1),
-            None => words.inputs_of_each(self.max_args).map_err(Failure::input)?,
-        };
+        let count = words.inputs_of_each(self.max_args).map_err(Failure::input)?;
         let template = Template::new(&words.command, count, self.shell).map_err(Failure::input)?;
         if self.replace.is_some() && !Template::has_placeholder(&words.command) {
             return Err(Failure::input(
@@ -129,6 +125,12 @@ impl Options {
         self.refuse_direct_output(option)?;
         checked(option, name.as_bytes())?;
         let shown = name.display();
+        if self.queue.from.is_some() && Text::has_input(name.as_bytes()) {
+            return Err(Failure::input(format!(
+                "--results {shown}: with --from, the name may not contain an input: those who submit jobs could choose which files are written; \
+                 give a folder, or use {{#}}, the job's number"
+            )));
+        }
         if let Some(table) =
             [".csv", ".tsv", ".json"].iter().find(|end| name.as_bytes().ends_with(end.as_bytes()))
         {

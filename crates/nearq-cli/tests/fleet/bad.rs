@@ -112,6 +112,49 @@ fn a_permission_that_is_missing_is_named() {
 }
 
 #[test]
+fn a_permission_that_is_missing_later_ends_the_worker_or_the_submission() {
+    let deny = |user: &str, subject: &str| {
+        format!("{{user: {user}, password: p, permissions: {{publish: {{deny: \"{subject}\"}}}}}}")
+    };
+    let denied = [
+        ("next", "$JS.API.CONSUMER.MSG.NEXT.>"),
+        ("ack", "$JS.ACK.>"),
+        ("results", "JOBS.results"),
+        ("dead", "JOBS.dead"),
+        ("jobs", "JOBS.normal"),
+        ("ask", "NEARQ.>"),
+    ];
+    let users: Vec<String> = denied.iter().map(|(user, subject)| deny(user, subject)).collect();
+    let users = format!(
+        "no_auth_user: all\nauthorization {{ users: [{{user: all, password: p}}, {}] }}",
+        users.join(", ")
+    );
+    let lines: Vec<&str> = users.lines().collect();
+    let Some(server) = Server::with("fleet-denied", &lines) else { return };
+    server.submit("1\n2\n", &[]);
+    let of = |user: &str| format!("nats://{user}:p@127.0.0.1:{}", server.port);
+    for (user, job) in [("next", "true"), ("ack", "true"), ("results", "true"), ("dead", "false")] {
+        let mut worker = nearq();
+        worker.args(["run", "--from", &of(user), "--stream", "JOBS", "--consumer", "w", "-j1"]);
+        worker.args(["--until-empty", "--ack-wait", "1s", "--dead", "JOBS.dead", "--tries", "1"]);
+        worker.args(["--publish", "JOBS.results", "--", "sh", "-c", job, "sh", "{}"]);
+        let output = worker.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{user}: {text}");
+        assert!(text.contains("may not publish to") && text.contains("permission"), "{text}");
+        assert!(text.lines().count() < 8, "{text}");
+    }
+    assert_eq!(server.jobs()["jobs"], 2, "none is lost");
+    let mut submit = nearq();
+    let file = server.folder.path("lines");
+    submit.args(["submit", "--to", &of("jobs"), "--stream", "JOBS", "--input", &file]);
+    let line = fails(&mut submit, 1);
+    assert!(line.contains("may not publish to JOBS.normal") && line.contains("submitted: 0"));
+    let line = fails(nearq().args(["jobs", "--of", &of("ask"), "--stream", "JOBS"]), 1);
+    assert!(line.contains("not all could be asked") && line.contains("NEARQ.workers"), "{line}");
+}
+
+#[test]
 fn a_signal_ends_a_worker_that_is_connecting() {
     // It accepts connections, and says nothing.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -136,7 +179,7 @@ fn a_command_may_name_several_inputs_of_a_job() {
     let jobs =
         "{\"input\": [\"a\", \"b\"]}\n{\"input\": \"alone\"}\n{\"input\": [\"c\", \"d\", \"e\"]}\n";
     server.submit(jobs, &["--objects"]);
-    let mut worker = server.worker(&["--until-empty", "-j1", "--dead", "JOBS.dead", "--"]);
+    let mut worker = server.worker(&["--until-empty", "-j1", "-n2", "--dead", "JOBS.dead", "--"]);
     let output = worker.args(["echo", "{2}", "after", "{1}"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "one is dead: {output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "b after a\nd after c\n");
@@ -155,7 +198,11 @@ fn options_that_contradict_a_queue_are_refused() {
     assert!(refused(&["--dead-on", "0", "--dead", "x", "echo"]).contains("--dead-on"));
     assert!(refused(&["-k", "echo"]).contains("--keep-order"));
     assert!(refused(&["--retries", "3", "echo"]).contains("--retries"));
-    assert!(refused(&["--tagstring", "{3}", "--", "echo", "{2}"]).contains("2 inputs"));
+    assert!(
+        refused(&["--", "grep", "[0-9]{4}", "{}"]).contains("{4}: each job has only one input")
+    );
+    assert!(refused(&["-n2", "--tagstring", "{3}", "echo", "{2}"]).contains("2 inputs"));
+    assert!(refused(&["--results", "out/{/}", "echo"]).contains("may not contain an input"));
     assert!(crate::common::refuses(&["run", "--tries", "3", "echo"]).contains("--from"));
 }
 

@@ -20,6 +20,9 @@ use super::text::Text;
 /// The longest name that file systems have; a longer one is cut.
 const LONGEST_NAME: usize = 255;
 
+/// When a folder's path is longer, no further inputs are in it: file systems have a limit, 4096 on Linux.
+const LONGEST_PATH: usize = 3000;
+
 /// Where the outputs of jobs are stored.
 #[derive(Clone, Debug)]
 pub struct Results(Layout);
@@ -55,6 +58,9 @@ impl Results {
             Layout::Folder(root, has_lists) => {
                 let mut folder = root.clone();
                 for (index, input) in inputs.iter().enumerate() {
+                    if folder.as_os_str().len() > LONGEST_PATH {
+                        break;
+                    }
                     folder.push(if *has_lists { (index + 1).to_string() } else { "1".to_owned() });
                     folder.push(path(as_name(input)));
                 }

@@ -22,6 +22,11 @@ impl Text {
         has_placeholder(&[pieces(text)])
     }
 
+    /// Whether it contains a job's input, or a part of one.
+    pub fn has_input(text: &[u8]) -> bool {
+        pieces(text).iter().any(|piece| matches!(piece, Piece::All(_) | Piece::One(..)))
+    }
+
     /// The text for the job `number` (from 1) in slot `slot` (from 1).
     ///
     /// ```

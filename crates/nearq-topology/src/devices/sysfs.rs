@@ -25,8 +25,8 @@ const MOST_DEVICES: usize = 4096;
 /// The folder of the devices that are only software, below a `/sys`.
 pub(super) const VIRTUAL: &str = "devices/virtual";
 
-/// The drivers that reserve a device for a virtual machine.
-const RESERVING: [&str; 3] = ["vfio-pci", "pci-stub", "pciback"];
+/// The drivers that reserve a device for a virtual machine, by the ends of their names: VFIO has variants, such as `nvgrace_gpu_vfio_pci`.
+const RESERVING: [&str; 4] = ["vfio-pci", "vfio_pci", "pci-stub", "pciback"];
 
 impl Topology {
     /// The same machine with the [devices](Self::devices) below `root`, the folder that [`from_sysfs`](Self::from_sysfs) has read. Reads
@@ -125,7 +125,7 @@ impl<'a> Tree<'a> {
     fn is_set_aside(&mut self, folder: &Path) -> bool {
         let driver = self.files.real(&folder.join("driver"));
         let name = driver.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
-        name.is_some_and(|name| RESERVING.contains(&name))
+        name.is_some_and(|name| RESERVING.iter().any(|end| name.ends_with(end)))
     }
 
     /// The hardware of a class.

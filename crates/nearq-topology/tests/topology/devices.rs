@@ -86,7 +86,8 @@ fn a_gpu_that_is_reserved_for_a_virtual_machine_has_no_number() {
     machine
         .driven("pci0000:40/0000:40:01.0/0000:c1:00.0", "vfio-pci")
         .driven("pci0000:40/0000:40:02.0/0000:c2:00.0", "nvidia")
-        .driven("pci0000:40/0000:40:03.0/0000:c3:00.0", "pciback");
+        .driven("pci0000:40/0000:40:03.0/0000:c3:00.0", "pciback")
+        .driven("pci0000:40/0000:40:04.0/0000:c4:00.0", "nvgrace_gpu_vfio_pci");
     let read = machine.read();
     let all: Vec<String> = read.devices().iter().map(shown).collect();
     assert_eq!(all, ["gpu:0 0000:c2:00.0 [1] Device"]);
