@@ -129,12 +129,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         }
         jobs::die_by(signal);
     }
-    // A job of a queue that has failed runs again, here or elsewhere, unless it was given up.
-    // A run that a failed job has ended has failed.
-    let may_run_again = options.halt == jobs::Halt::Never;
-    let failed = dead.map_or(outcome.failed, |dead| {
-        if may_run_again { dead() } else { dead().max(outcome.failed) }
-    });
+    // A job of a queue that has failed runs again, here or elsewhere, unless it was given up. But a run that it has ended has failed.
+    let failed = match dead {
+        Some(dead) if options.halt == jobs::Halt::Never => dead(),
+        Some(dead) => dead().max(outcome.failed),
+        None => outcome.failed,
+    };
     finished.map(|()| ExitCode::from(jobs::exit_status(failed)))
 }
 

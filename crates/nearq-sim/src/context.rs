@@ -278,9 +278,8 @@ impl Shared {
         let start = at.clock;
         let end = start.saturating_add(units.div_ceil(rate));
         // Work that ends before any other thread goes on cannot be interrupted.
-        let alone = (end < at.leave_at || at.preemption_off)
-            && end <= world.time_limit
-            && world.events.is_first(end, cpu);
+        let alone =
+            end < at.check_at() && end <= world.time_limit && world.events.is_first(end, cpu);
         if alone || std::thread::panicking() {
             world.cpus[cpu].clock = end;
             return units;

@@ -44,10 +44,22 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
+    /// Whether its thread was asked to leave, and may.
+    #[inline]
+    pub(crate) fn must_leave(&self) -> bool {
+        self.reschedule && !self.preemption_off
+    }
+
+    /// When its thread must be checked; never while preemption is off.
+    #[inline]
+    pub(crate) fn check_at(&self) -> u64 {
+        if self.preemption_off { u64::MAX } else { self.leave_at }
+    }
+
     /// Whether its thread must be checked at `clock`, its time: it was asked to leave, or its slice or share of the quota is over.
     #[inline]
     pub(crate) fn must_check(&self, clock: u64) -> bool {
-        !self.preemption_off && (self.reschedule || clock >= self.leave_at)
+        self.must_leave() || clock >= self.check_at()
     }
 
     /// An idle CPU that works at this rate.

@@ -391,13 +391,12 @@ impl World {
         let at = &mut self.cpus[cpu];
         let slot = at.current.expect("only a CPU with a thread has a time");
         if let Some(piece) = &self.threads.at(slot).piece {
-            at.clock = if piece.over || (at.reschedule && !at.preemption_off) {
+            at.clock = if piece.over || at.must_leave() {
                 at.since
             } else {
                 let rate = if piece.scaled { at.rate } else { FULL_RATE };
                 let end = at.since.saturating_add(piece.left.div_ceil(rate));
-                let leave_at = if at.preemption_off { u64::MAX } else { at.leave_at };
-                end.min(leave_at.max(at.since))
+                end.min(at.check_at().max(at.since))
             };
         }
         self.events.set_cpu(cpu, self.cpus[cpu].clock);

@@ -1,14 +1,15 @@
 //! The contestants: the other pools and ours, and the operations that each provides.
 
 use super::gauge::{Gauge, PROBES};
-use super::load::{self, Detached, Feed, IN_FLIGHT, Sample, flood, idle, issuers};
+use super::load::{self, Detached, Feed, IN_FLIGHT, Sample, flood, idle, in_turn, insist, issuers};
 use super::{distinct_scopes, targets};
 use crate::harness::{Host, failed};
 use crate::peers::{AsyncExecutor, Bounded, Peer, Rayon, ThreadPool, Tokio, Unbounded};
 use crate::{Error, Machine};
 use nearq::{JoinHandle, Runtime, Work, Workqueue};
-use nearq_platform::{Linux, Parker, Platform};
+use nearq_platform::{Linux, Platform};
 use nearq_topology::{AffinityScope, CpuSet};
+use std::array;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -49,6 +50,11 @@ impl Load {
         Self::Issuers,
         Self::Kernel,
     ];
+
+    /// Whether an issuer on each CPU waits for its items: then the rows are scopes, and the times of the calls are reported in full.
+    pub(super) fn has_issuers(self) -> bool {
+        matches!(self, Self::Issuers | Self::Kernel)
+    }
 
     /// The scenario's name in the results.
     pub fn name(self) -> &'static str {
@@ -233,7 +239,17 @@ impl<P: Host> Contestant<P> for Requeue {
             let queue = default_queue(self.scope)?;
             if load == Load::Issuers {
                 let queue = Arc::new(queue);
-                return issuers(plan, gauge, |done| in_turn(&queue, gauge, done));
+                return issuers(plan, gauge, |done| {
+                    let queue = Arc::clone(&queue);
+                    let work = |_| {
+                        let done = Arc::clone(&done);
+                        Work::new_in(move |_: &Work<P>| {
+                            gauge.done();
+                            done.unpark();
+                        })
+                    };
+                    in_turn::<P, _>(array::from_fn(work), move |work| queue.queue(work))
+                });
             }
             let plain = |_| Work::new_in(move |_: &Work<P>| gauge.done());
             let probe = |probe| {
@@ -256,27 +272,6 @@ impl<P: Host> Contestant<P> for Requeue {
     }
 }
 
-/// An issuer's items; each call queues the next one.
-fn in_turn<P: Host>(
-    queue: &Arc<Workqueue<P>>,
-    gauge: &'static Gauge<P>,
-    done: Arc<Parker<P>>,
-) -> impl FnMut() + Send + 'static {
-    let work = |_| {
-        let done = Arc::clone(&done);
-        Work::new_in(move |_: &Work<P>| {
-            gauge.done();
-            done.unpark();
-        })
-    };
-    let works: Vec<Work<P>> = (0..load::ITEMS).map(work).collect();
-    let (queue, mut next) = (Arc::clone(queue), 0);
-    move || {
-        requeue(&queue, &works[next]);
-        next = (next + 1) % load::ITEMS;
-    }
-}
-
 /// As many items as are in flight, queued one after the other.
 struct Rotation<P: Platform> {
     queue: Workqueue<P>,
@@ -290,19 +285,11 @@ impl<P: Platform> Feed for Rotation<P> {
     fn plain(&mut self) {
         let work = &self.works[self.next % IN_FLIGHT];
         self.next += 1;
-        requeue(&self.queue, work);
+        insist::<P>(|| self.queue.queue(work));
     }
 
     #[inline]
     fn probe(&mut self, probe: usize) {
-        requeue(&self.queue, &self.probes[probe]);
-    }
-}
-
-/// Queues an item. If it is still queued, because other items overtook it, waits for it.
-#[inline]
-fn requeue<P: Platform>(queue: &Workqueue<P>, work: &Work<P>) {
-    while !queue.queue(work) {
-        P::yield_now();
+        insist::<P>(|| self.queue.queue(&self.probes[probe]));
     }
 }

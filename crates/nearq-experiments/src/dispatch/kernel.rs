@@ -3,13 +3,13 @@
 use super::contestant::{Contestant, Load, Plan};
 use super::distinct_scopes;
 use super::gauge::Gauge;
-use super::load::{ITEMS, Sample, issuers};
+use super::load::{Sample, in_turn, issuers};
 use crate::harness::Census;
 use crate::kernel_queue::{Counting, KernelItem, KernelQueue, Placement};
 use crate::{Error, Machine};
-use nearq_platform::LockPlatform as _;
 use nearq_sim::Sim;
 use nearq_topology::AffinityScope;
+use std::array;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -62,14 +62,7 @@ impl Contestant<Sim> for KernelIssuers {
                     done.unpark();
                 }))
             };
-            let items: Vec<KernelItem> = (0..ITEMS).map(item).collect();
-            let mut next = 0;
-            move || {
-                while !items[next].queue() {
-                    Sim::yield_now();
-                }
-                next = (next + 1) % ITEMS;
-            }
+            in_turn::<Sim, _>(array::from_fn(item), KernelItem::queue)
         })
     }
 }

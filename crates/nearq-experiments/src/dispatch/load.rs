@@ -5,7 +5,7 @@ use super::gauge::{Gauge, Latency, PROBES, Probes};
 use crate::Error;
 use crate::harness::{Host, Since, on_cpus};
 use crate::peers::Peer;
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform, ThreadSpec};
 use nearq_topology::CpuSet;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -273,7 +273,27 @@ pub(super) fn warm_up(items: usize) -> usize {
 }
 
 /// The number of items that an issuer uses in turn.
-pub(super) const ITEMS: usize = 2;
+const ITEMS: usize = 2;
+
+/// An issuer's means to queue: each call queues the next one of its items.
+pub(super) fn in_turn<P: Host, I: Send + 'static>(
+    items: [I; ITEMS],
+    queue: impl Fn(&I) -> bool + Send + 'static,
+) -> impl FnMut() + Send + 'static {
+    let mut next = 0;
+    move || {
+        insist::<P>(|| queue(&items[next]));
+        next = (next + 1) % ITEMS;
+    }
+}
+
+/// Queues an item. If it is still queued, because other items overtook it, waits for it.
+#[inline]
+pub(super) fn insist<P: Platform>(queue: impl Fn() -> bool) {
+    while !queue() {
+        P::yield_now();
+    }
+}
 
 /// What an issuer has measured.
 struct Measured {

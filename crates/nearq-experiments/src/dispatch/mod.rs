@@ -215,7 +215,7 @@ fn rounds<P: Host>(
         for (&(load, row, _), sample) in order.iter().zip(&samples) {
             collect(&mut run.figures, load, row, sample, plan.threads);
             for (scope, as_scope) in &same {
-                if matches!(load, Load::Issuers | Load::Kernel) && as_scope.name() == row {
+                if load.has_issuers() && as_scope.name() == row {
                     collect(&mut run.figures, load, scope.name(), sample, plan.threads);
                 }
             }
@@ -371,7 +371,7 @@ fn collect(collector: &mut Collector, load: Load, row: &str, sample: &Sample, cp
     }
     if let Some(queue) = sample.queue {
         add(metric::QUEUE_LATENCY_P50, queue.p50);
-        if matches!(load, Load::Issuers | Load::Kernel) {
+        if load.has_issuers() {
             add(metric::QUEUE_LATENCY_P90, queue.p90);
             add(metric::QUEUE_LATENCY_P95, queue.p95);
         }

@@ -2,8 +2,8 @@
 
 use super::contestant::{Load, Plan};
 use super::load::{IN_FLIGHT, OUTSIDE_THREADS};
-use super::targets::SOURCE;
 use super::targets::{Goal, KernelRate, REQUEUE, Shards};
+use super::targets::{KERNEL_PERCENT, SOURCE};
 use super::{Facts, coinciding, load};
 use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met, or_none};
 use crate::plots::bars::{Bar, Bars, draw};
@@ -14,7 +14,7 @@ use nearq_topology::AffinityScope;
 /// The rows of a scenario, in order.
 fn names(rows: &[Row], load: Load) -> Vec<&str> {
     let mut names = table::names(rows, load.name());
-    if matches!(load, Load::Issuers | Load::Kernel) {
+    if load.has_issuers() {
         // Points that coincide with others would be hidden behind them.
         names.sort_by_key(|name| AffinityScope::ALL.iter().position(|scope| scope.name() == *name));
     }
@@ -97,7 +97,8 @@ fn about_the_kernel(rates: &[KernelRate], facts: &Facts<'_>) -> String {
     if rates.is_empty() {
         return String::new();
     }
-    let headings = ["", "simulated / published", "error factor", "within 35 %"];
+    let within = format!("within {KERNEL_PERCENT} %");
+    let headings = ["", "simulated / published", "error factor", &within];
     let mut table =
         Table::new("Items per second of the simulated kernel and of the real one", &headings);
     for rate in rates {
@@ -108,7 +109,8 @@ fn about_the_kernel(rates: &[KernelRate], facts: &Facts<'_>) -> String {
     if let Some(addition) = facts.found.checks.as_ref().and_then(|checks| checks.kernel_by_addition)
     {
         table.remark(format!(
-            "With a pool for each CPU, the rate depends on how the CPUs of a node count active items: the kernel repeats a compare-exchange\n             until it succeeds, for which a simulated CPU gets the line each time. With one addition, the rate would be {}.",
+            "With a pool for each CPU, the rate depends on how the CPUs of a node count active items: the kernel repeats a compare-exchange\n\
+             until it succeeds, for which a simulated CPU gets the line each time. With one addition, the rate would be {}.",
             rounded(addition)
         ));
     }
@@ -208,7 +210,7 @@ fn table(facts: &Facts<'_>, load: Load) -> Option<Table> {
         }
         table.row(cells);
     }
-    if matches!(load, Load::Scope | Load::Issuers | Load::Kernel) {
+    if load == Load::Scope || load.has_issuers() {
         for (scope, same) in coinciding(facts.machine) {
             table.remark(format!("{scope} = {same}: {}", facts.machine.count(scope)));
         }

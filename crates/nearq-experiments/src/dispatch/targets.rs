@@ -120,7 +120,7 @@ pub fn judge_shards(rows: &[Row], machine: &Machine) -> Option<Shards> {
 }
 
 /// By how much a simulated rate may differ from the published one, in percent.
-const KERNEL_PERCENT: f64 = 35.0;
+pub(super) const KERNEL_PERCENT: f64 = 35.0;
 
 /// The kernel's rate with a scope: simulated, and published for the real machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
