@@ -50,6 +50,9 @@
 //!
 //! `by_cache.rs` describes how readers count themselves by cache, in a row of counts that is lent to the lock, while they meet at `state`.
 //!
+//! A thread that waits spins if a CPU is left for it. Before it sleeps, it lets other threads run a few times: with more threads than CPUs,
+//! those that have the lock are often preempted ones, which need a CPU and no wake-up.
+//!
 //! A thread that is not the head may overtake it: a thread that runs is faster than one that must be woken. When the head has waited for
 //! longer than the patience, it sets `RESERVED`, and no thread overtakes it any more.
 //!

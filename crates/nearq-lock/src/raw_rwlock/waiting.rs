@@ -22,6 +22,8 @@ const SPINNING: Duration = Duration::from_micros(20);
 const MICROS_AT_A_TIME: u32 = 5;
 /// How many times the head tolerates a change of the state that is not for it, while it spins.
 const OVERTAKEN: u32 = 4;
+/// If a thread lets other threads run and gets the CPU back after this long, a preempted one has had its chance.
+const LONG_YIELD: Duration = Duration::from_micros(100);
 /// For how many reads a thread that lost a race for the state lets others go first, at most.
 const MOST_READS_AFTER_LOSS: u32 = 64;
 /// How long a reader for which there is no space sleeps before it tries again.
@@ -44,6 +46,8 @@ struct Patience {
     spins_since: Option<Instant>,
     /// How many times the state has changed while it was spinning.
     rounds: u32,
+    /// How many times it has let other threads run since it began to wait, or slept.
+    yields: u32,
 }
 
 impl Patience {
@@ -57,6 +61,21 @@ impl Patience {
     fn has_slept(&mut self) {
         self.spins_since = None;
         self.rounds = 0;
+        self.yields = 0;
+    }
+
+    /// Lets other threads run, if that may help: one of them may have been preempted with the lock, or before it noticed that it has it.
+    /// Returns whether it did.
+    fn lets_others_run<P: LockPlatform>(&mut self, process: &ProcessState<P>) -> bool {
+        let most = process.settings().yields;
+        if self.yields >= most || self.yields == 0 && P::is_real_time() {
+            return false;
+        }
+        let before = P::now();
+        P::yield_now();
+        // One long pause is enough: other threads had the CPU.
+        self.yields = if P::now() - before >= LONG_YIELD { most } else { self.yields + 1 };
+        true
     }
 
     /// Whether the thread has waited for that long since it looked first.
@@ -220,6 +239,9 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
             if patience.spins::<P>()
                 && process.spin(domain, self.state, word, MICROS_AT_A_TIME, 0, None)
             {
+                continue;
+            }
+            if patience.lets_others_run(process) {
                 continue;
             }
             let asleep = word | READERS_ASLEEP;
@@ -460,6 +482,9 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         let domain = process.current_domain();
         if patience.spins::<P>() && process.spin(domain, spot, value, MICROS_AT_A_TIME, 0, None) {
             patience.rounds += 1;
+            return true;
+        }
+        if patience.lets_others_run(process) {
             return true;
         }
         let number = ProcessState::<P>::bucket_of(core::ptr::from_ref(self.state).addr());

@@ -217,3 +217,47 @@ mod misuse {
         }
     }
 }
+
+/// How often the calling thread has gone to sleep.
+#[cfg(not(any(miri, tsan)))]
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("proc is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|number| number.trim().parse().ok()).expect("a number")
+}
+
+/// Each time that the reader runs, the writer has the lock and is about to run on: to sleep and to be woken would take longer than to let
+/// the writer run. Another program on the same CPU may make the reader sleep now and then.
+#[test]
+#[cfg(not(any(miri, tsan)))]
+fn a_reader_lets_the_preempted_writer_run_before_it_sleeps() {
+    const ROUNDS: u64 = 2_000;
+    let _alone = alone();
+    let cpu = Linux::affinity_of(std::process::id()).expect("it is alive").first();
+    let lock = Arc::new(RwLock::new(false));
+    let spec = |name: &str| ThreadSpec {
+        name: name.into(),
+        affinity: cpu.map(nearq_topology::CpuSet::single),
+        ..ThreadSpec::default()
+    };
+    let of_writer = Arc::clone(&lock);
+    let writer = Linux::spawn(spec("writer"), move || {
+        for round in 1..=ROUNDS {
+            let mut over = of_writer.write();
+            Linux::yield_now();
+            *over = round == ROUNDS;
+        }
+    });
+    let slept = Arc::new(RwLock::new(0));
+    let of_reader = (Arc::clone(&lock), Arc::clone(&slept));
+    let reader = Linux::spawn(spec("reader"), move || {
+        let (lock, slept) = of_reader;
+        let before = sleeps();
+        while !*lock.read() {}
+        *slept.write() = sleeps() - before;
+    });
+    Linux::join(writer.expect("it starts"));
+    Linux::join(reader.expect("it starts"));
+    let slept = *slept.read();
+    assert!(slept < ROUNDS / 4, "the reader slept {slept} times in {ROUNDS} rounds");
+}

@@ -31,7 +31,9 @@ fn check(
 ) {
     for takes_away in [false, true] {
         modelled::check(preemptions, reaches, move || {
-            Settings { mode: Mode::Auto, ..Settings::default() }.set_for_process_in::<Loom>();
+            Settings { mode: Mode::Auto, ..Settings::default() }
+                .eager()
+                .set_for_process_in::<Loom>();
             let lock = Arc::new(Lock::new_in(Watched(PlatformCell::new(0))));
             lock.raw().lend_row_for_test(takes_away);
             model(&lock);
@@ -46,7 +48,7 @@ fn check(
 /// Another thread makes a row and lends it to a lock that a thread has already: that thread finds it made.
 fn finds_the_new_row(uses: impl Fn(&Lock) + Send + Sync + Copy + 'static) {
     modelled::check(4, &[], move || {
-        Settings { mode: Mode::Auto, ..Settings::default() }.set_for_process_in::<Loom>();
+        Settings { mode: Mode::Auto, ..Settings::default() }.eager().set_for_process_in::<Loom>();
         let lock = Arc::new(Lock::new_in(Watched(PlatformCell::new(0))));
         let lender = spawn(2, &lock, |lock| lock.raw().lend_row());
         uses(&lock);
@@ -77,7 +79,7 @@ fn an_upgradable_reader_becomes_a_reader_by_a_row_that_was_made_since() {
 #[test]
 fn a_reader_that_waits_in_the_row_does_not_enter_beside_a_writer_that_came_without_it() {
     modelled::check(bound(2, 3), &[], move || {
-        Settings { mode: Mode::Auto, ..Settings::default() }.set_for_process_in::<Loom>();
+        Settings { mode: Mode::Auto, ..Settings::default() }.eager().set_for_process_in::<Loom>();
         let lock = Arc::new(Lock::new_in(Watched(PlatformCell::new(0))));
         lock.raw().lend_row_for_test(false);
         let guard = lock.read();
@@ -130,7 +132,7 @@ fn a_reader_that_waits_is_let_in_before_the_next_writer() {
 #[test]
 fn readers_leave_where_they_have_not_entered() {
     modelled::check(bound(2, 3), &[Event::WriterSlept], || {
-        Settings { mode: Mode::Auto, ..Settings::default() }.set_for_process_in::<Loom>();
+        Settings { mode: Mode::Auto, ..Settings::default() }.eager().set_for_process_in::<Loom>();
         let lock = Arc::new(Lock::new_in(Watched(PlatformCell::new(0))));
         let before = lock.read();
         lock.raw().lend_row_for_test(false);
@@ -155,7 +157,7 @@ fn readers_leave_where_they_have_not_entered() {
 #[test]
 fn a_row_is_lent_beside_a_writer() {
     modelled::check(bound(2, 3), &[Event::WriterSlept], || {
-        Settings { mode: Mode::Auto, ..Settings::default() }.set_for_process_in::<Loom>();
+        Settings { mode: Mode::Auto, ..Settings::default() }.eager().set_for_process_in::<Loom>();
         let lock = Arc::new(Lock::new_in(Watched(PlatformCell::new(0))));
         let before = lock.read();
         let writer = spawn(2, &lock, write);
@@ -173,7 +175,7 @@ fn a_row_is_lent_beside_a_writer() {
 #[test]
 fn a_late_reader_of_the_rows_previous_lock_does_no_harm() {
     modelled::check(bound(2, 3), &[Event::WriterSlept], || {
-        Settings { mode: Mode::Auto, ..Settings::default() }.set_for_process_in::<Loom>();
+        Settings { mode: Mode::Auto, ..Settings::default() }.eager().set_for_process_in::<Loom>();
         let new = || Arc::new(Lock::new_in(Watched(PlatformCell::new(0))));
         let (first, second) = (new(), new());
         first.raw().lend_row_for_test(true);

@@ -229,6 +229,7 @@ fn next_owner_frees(first: fn(&RawRwLock<Loom>), leave: unsafe fn(&RawRwLock<Loo
     unsafe impl Send for Last {}
 
     modelled::check(3, &[Event::WriterSlept], move || {
+        Settings::default().eager().set_for_process_in::<Loom>();
         let lock = Box::into_raw(Box::new(RawRwLock::<Loom>::new_in()));
         // SAFETY: just allocated, freed below by the thread that takes the lock second.
         first(unsafe { &*lock });
