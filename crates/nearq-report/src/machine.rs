@@ -146,7 +146,8 @@ impl Machine {
   sysfs:DIR     a folder into which a machine's /sys was unpacked
   \"TYPE:N ...\"  a description in hwloc's synthetic form, outermost first,
                 such as \"pack:2 numa:2 l3:2 core:4 pu:2\"
-  SHAPE@FILE    one of these shapes with the costs of a machine file
+  SHAPE@FILE    one of these shapes with the costs of a machine file or of a
+                machine below, such as core:1@opteron-2s
 or one of these, simulated with the costs of the real machine:
 {}All but `here` are simulated; they have 1 to 4096 CPUs.",
             names.collect::<String>()
@@ -188,6 +189,13 @@ or one of these, simulated with the costs of the real machine:
     #[must_use]
     pub fn setting_up(mut self, set_up: fn(Simulation) -> Simulation) -> Self {
         self.set_up = set_up;
+        self
+    }
+
+    /// The same machine; if it is simulated, with the noise of [`nearq_sim::Machine::with_noise`].
+    #[must_use]
+    pub fn with_noise(mut self) -> Self {
+        self.simulated = self.simulated.map(nearq_sim::Machine::with_noise);
         self
     }
 

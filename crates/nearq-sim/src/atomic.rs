@@ -20,9 +20,14 @@ fn at<A, R>(atomic: &A, kind: Access, access: impl FnOnce() -> (R, bool)) -> R {
     let Some(shared) = context::current() else {
         return access().0;
     };
-    shared.sync();
-    let mut world = shared.world.borrow_mut();
     let address = core::ptr::from_ref(atomic).addr();
+    let mut world = loop {
+        shared.sync();
+        let mut world = shared.world.borrow_mut();
+        if !world.waits_for_line(address, kind) {
+            break world;
+        }
+    };
     world.access(address, kind);
     let (result, changed) = access();
     if changed {

@@ -85,6 +85,8 @@ costs! {
     /// A read-modify-write of a line that another CPU has, if it is executed where the line is at home and not by the CPU itself. Every kind
     /// but a compare-exchange. 0: the CPU gets the line for each.
     far_atomic = 0,
+    /// How long a CPU keeps a line that it got for writing, whichever other CPUs want it. 0: the next one gets it after the access.
+    capture = 0,
     /// A memory fence.
     fence = 10,
     /// One check of `wait_until_changed`, the pause included.
@@ -132,6 +134,17 @@ costs! {
     interrupt = 0,
     /// Leaving idle: from the wake-up to the first instruction of the switch.
     idle_exit = 1_000,
+    /// What leaving idle takes longer, if the CPU has been idle for `deep_idle_after`. 0: no deeper state is simulated.
+    deep_idle_exit = 0,
+    /// How long a CPU is idle before it is in the deeper state.
+    deep_idle_after = 0,
+    /// The interrupt at the end of a sleep, on the CPU where the thread went to sleep, which also does the wake-up (`wake_up`). 0: neither
+    /// costs anything.
+    timer_interrupt = 0,
+    /// How much later than at its deadline a sleep may end, so that one interrupt ends several.
+    timer_slack = 0,
+    /// What the scheduler's tick, every 4 ms, takes from each CPU that has a thread.
+    tick = 0,
     /// Switching a CPU to another thread.
     context_switch = 1_000,
     /// The extra cost, on top of the switch, for a thread that continues on another CPU: the kernel's part of the move.
@@ -198,6 +211,12 @@ pub(crate) fn weight(nice: i32) -> u64 {
     WEIGHTS[(nice.clamp(-20, 19) + 20) as usize]
 }
 
+/// The nice value of a weight; the worst one for the idle class.
+pub(crate) fn nice(weight: u64) -> i32 {
+    let at_least = WEIGHTS.iter().position(|of| *of <= weight);
+    at_least.unwrap_or(WEIGHTS.len() - 1) as i32 - 20
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +238,8 @@ mod tests {
         assert_eq!(weight(0), NORMAL_WEIGHT);
         assert_eq!((weight(-20), weight(-99)), (88761, 88761));
         assert_eq!((weight(19), weight(99)), (15, 15));
+        assert!((-20..=19).all(|value| nice(weight(value)) == value));
+        assert_eq!(nice(IDLE_WEIGHT), 19);
         for nice in -20..19 {
             let step = weight(nice) as f64 / weight(nice + 1) as f64;
             assert!((1.15..1.35).contains(&step), "nice {nice}: {step}");

@@ -11,6 +11,8 @@ pub(crate) struct Cpu {
     /// The time up to which it has run. While its thread is in a piece of work: the time at which the thread goes on, if nothing happens
     /// before.
     pub(crate) clock: u64,
+    /// When it became idle last.
+    pub(crate) idle_since: u64,
     /// The slot of the thread on it; none while idle.
     pub(crate) current: Option<usize>,
     /// The number of the thread that was on it last.
@@ -66,6 +68,7 @@ impl Cpu {
     pub(crate) fn new(rate: u64) -> Self {
         Cpu {
             clock: 0,
+            idle_since: 0,
             current: None,
             last: 0,
             busy: false,

@@ -84,7 +84,7 @@ impl Machine {
 
     /// The machine that a text describes: the name of one that is built in; the path of a file that describes one, which
     /// ends in `.json` or `.machine` (docs/machines.md has the format); what [`Topology::from_description`] takes, with default
-    /// costs by distance; or the same, `@` and such a file, with the costs of the file.
+    /// costs by distance; or the same, `@` and such a name or file, with its costs.
     ///
     /// # Errors
     /// If it describes no machine, or a machine that is too large.
@@ -116,6 +116,15 @@ impl Machine {
     /// If the text is no machine file.
     pub fn of_file(name: &str, text: &str) -> Result<Self, MachineError> {
         machines::of_text(name, text)
+    }
+
+    /// The same machine with one other cost, and its source.
+    pub(crate) fn with_cost(mut self, name: &'static str, value: u64, text: &str) -> Self {
+        *self.costs.get_mut(name).expect("it is a cost") = value;
+        if let Some(source) = self.sources.iter_mut().find(|source| source.cost == name) {
+            *source = Source { cost: name, value, origin: Origin::Derived, text: text.into() };
+        }
+        self
     }
 
     /// The same machine with other costs.

@@ -53,23 +53,28 @@ impl World {
 
     fn spend_as_ordered(&mut self, now: u64) {
         while let Some((cpu, nanoseconds)) = self.orders.spent.pop() {
-            self.settle(cpu, now);
-            let at = &mut self.cpus[cpu];
-            if !at.busy {
-                at.clock = at.clock.max(now) + nanoseconds;
-                continue;
-            }
-            let works = at.current.is_some_and(|slot| self.threads.at(slot).piece.is_some());
-            if works {
-                at.since += nanoseconds;
-                self.plan(cpu);
-            } else {
-                at.clock += nanoseconds;
-                let clock = at.clock;
-                // A CPU without a time is the CPU that acts now: it gets its next time when it is done.
-                if self.events.has_cpu(cpu) {
-                    self.events.set_cpu(cpu, clock);
-                }
+            self.take_from(cpu, now, nanoseconds);
+        }
+    }
+
+    /// Takes time from a CPU: what it does, it does that much later.
+    pub(crate) fn take_from(&mut self, cpu: usize, now: u64, nanoseconds: u64) {
+        self.settle(cpu, now);
+        let at = &mut self.cpus[cpu];
+        if !at.busy {
+            at.clock = at.clock.max(now) + nanoseconds;
+            return;
+        }
+        let works = at.current.is_some_and(|slot| self.threads.at(slot).piece.is_some());
+        if works {
+            at.since += nanoseconds;
+            self.plan(cpu);
+        } else {
+            at.clock += nanoseconds;
+            let clock = at.clock;
+            // A CPU without a time is the CPU that acts now: it gets its next time when it is done.
+            if self.events.has_cpu(cpu) {
+                self.events.set_cpu(cpu, clock);
             }
         }
     }
@@ -156,7 +161,7 @@ impl World {
     pub(crate) fn leave_idle(&mut self, cpu: usize, now: u64) {
         self.idle.remove(cpu);
         self.ask(now, |scheduler, kernel| scheduler.update_idle(kernel, cpu, false));
-        let exit = self.jittered(self.costs.idle_exit);
+        let exit = self.idle_exit(cpu, now);
         let at = &mut self.cpus[cpu];
         let start = at.clock.max(now);
         at.clock = start + exit;
@@ -190,6 +195,7 @@ impl World {
         } else {
             self.idle.insert(cpu);
             let clock = self.cpus[cpu].clock;
+            self.cpus[cpu].idle_since = clock;
             self.set_busy(cpu, false, clock);
             self.return_budget(cpu);
             self.ask(clock, |scheduler, kernel| scheduler.update_idle(kernel, cpu, true));
@@ -464,6 +470,7 @@ impl World {
             return;
         }
         self.events.set_timer(Timer::Tick, now + TICK);
+        self.work_of_tick(now);
         self.ask(now, |scheduler, kernel| scheduler.tick(kernel));
         self.carry_out_orders(now);
     }

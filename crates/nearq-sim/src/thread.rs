@@ -115,6 +115,10 @@ pub(crate) struct Entry {
     /// Whether its timer is a fault: the thread wakes up for no reason.
     pub(crate) spurious: bool,
     pub(crate) deadline: Option<u64>,
+    /// Whether its sleeps end without slack.
+    pub(crate) exact: bool,
+    /// While it sleeps with slack: its deadline as the timer has it, and the CPU of the timer.
+    pub(crate) slack_from: Option<(u64, usize)>,
     pub(crate) outcome: Wait,
     /// Slots of the threads that wait for its end.
     pub(crate) joiners: Vec<usize>,
@@ -185,6 +189,8 @@ impl Threads {
             asleep_since: 0,
             spurious: false,
             deadline: None,
+            exact: false,
+            slack_from: None,
             outcome: Wait::Woken,
             joiners: Vec::new(),
             process: 1,

@@ -19,6 +19,7 @@ use crate::hardware::Hardware;
 use crate::injection::Injection;
 use crate::kept::Kept;
 use crate::memory::{Access, AddressMap, By, Memory};
+use crate::noise::Slack;
 use crate::outcome::{Ending, Panicked, Progressed};
 use crate::priorities::Priorities;
 use crate::process::Processes;
@@ -75,6 +76,8 @@ pub(crate) struct World {
     pub(crate) processes: Processes,
     /// What the program's locks share.
     pub(crate) locks: Kept,
+    /// The deadlines that may be missed by the timers' slack.
+    pub(crate) slack: Slack,
     /// Slots of the threads that sleep on a word, in the order in which they began to sleep.
     sleepers: AddressMap<VecDeque<usize>>,
     /// Slots of the threads that spin on a word.
@@ -134,6 +137,7 @@ impl World {
             memory,
             processes: Processes::default(),
             locks: Kept::default(),
+            slack: Slack::default(),
             sleepers: AddressMap::default(),
             watchers: AddressMap::default(),
             rng: Rng::new(seed),
@@ -187,6 +191,20 @@ impl World {
         self.trace.record(time, self.cpu, id, kind, number);
     }
 
+    /// Whether the running thread must wait for a line that another CPU has captured. Then its time has passed, and it tries again.
+    #[inline]
+    pub(crate) fn waits_for_line(&mut self, address: usize, access: Access) -> bool {
+        if self.costs.capture == 0 {
+            return false;
+        }
+        let by = (self.cpu, self.now());
+        let again = self.memory.wait(address, access, by, &self.hardware, &self.costs);
+        if let Some(again) = again {
+            self.cpus[self.cpu].clock = again;
+        }
+        again.is_some()
+    }
+
     /// Charges an access of the running thread.
     pub(crate) fn access(&mut self, address: usize, access: Access) {
         let now = self.now();
@@ -232,8 +250,7 @@ impl World {
     pub(crate) fn block(&mut self, state: State, deadline: Option<u64>) {
         let (slot, now) = (self.slot, self.now());
         if let Some(deadline) = deadline {
-            let time = self.noticed(deadline);
-            self.events.set_timer(Timer::Deadline { slot }, time);
+            self.arm(deadline);
         }
         self.stop(self.cpu, false);
         let thread = self.threads.at_mut(slot);
@@ -265,7 +282,7 @@ impl World {
 
     /// Wakes a thread. Returns whether another CPU was interrupted.
     fn wake_slot(&mut self, slot: usize, now: u64) -> bool {
-        self.events.clear_timer(Timer::Deadline { slot });
+        self.disarm(slot);
         let thread = self.threads.at_mut(slot);
         thread.outcome = Wait::Woken;
         thread.deadline = None;
@@ -276,13 +293,9 @@ impl World {
         self.make_ready(slot, now, Reason::Woken)
     }
 
-    /// A thread's timer has run out.
-    fn time_out(&mut self, slot: usize, now: u64) {
+    /// The deadline of a thread's sleep has passed.
+    pub(crate) fn time_out(&mut self, slot: usize, now: u64) {
         let thread = self.threads.at_mut(slot);
-        if thread.state == State::StandingStill {
-            self.go_on_after_standstill(slot, now);
-            return;
-        }
         let spurious = std::mem::take(&mut thread.spurious);
         thread.outcome = if spurious { Wait::Woken } else { Wait::TimedOut };
         thread.deadline = None;
@@ -390,7 +403,13 @@ impl World {
                         return Next::Run { slot };
                     }
                 }
-                What::Timer(Timer::Deadline { slot }) => self.time_out(slot, time),
+                What::Timer(Timer::Deadline { slot }) => {
+                    if self.threads.at(slot).state == State::StandingStill {
+                        self.go_on_after_standstill(slot, time);
+                    } else {
+                        self.timer_interrupt(slot, time);
+                    }
+                }
                 What::Timer(Timer::Tick) => self.tick(time),
                 What::Timer(Timer::Quota) => self.new_period(time),
                 What::Timer(Timer::CpuFault) => self.cpu_fault(time),

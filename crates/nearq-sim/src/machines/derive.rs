@@ -23,8 +23,18 @@ struct Rule {
 }
 
 /// The costs that are added to others, or whose lack means that the machine does no such thing.
-const MAY_BE_NOTHING: [&str; 4] =
-    ["interrupt", "home_same_package", "home_other_package", "far_atomic"];
+const MAY_BE_NOTHING: [&str; 10] = [
+    "capture",
+    "interrupt",
+    "home_same_package",
+    "home_other_package",
+    "far_atomic",
+    "deep_idle_exit",
+    "deep_idle_after",
+    "timer_interrupt",
+    "timer_slack",
+    "tick",
+];
 
 /// Adds the missing costs.
 pub(super) fn complete(sheet: &mut Sheet) {
@@ -79,6 +89,7 @@ fn nearer(lacks: bool, sheet: &Sheet, get: &str) -> Option<u64> {
 const NONE_SUCH: &str =
     "no two CPUs are exactly this far apart: the same as the next shorter distance";
 
+const NO_NOISE: &str = "none unless it is asked for";
 const NO_HOME: &str = "nothing: a line costs the same wherever its home is";
 
 const RULES: &[Rule] = &[
@@ -156,7 +167,17 @@ const RULES: &[Rule] = &[
         text: "as the clock, which the kernel computes from it",
         value: |sheet| sheet.get("clock"),
     },
+    Rule {
+        cost: "capture",
+        text: "none: the next CPU gets the line after the access",
+        value: |_| Some(0),
+    },
     Rule { cost: "interrupt", text: "part of wake_up", value: |_| Some(0) },
+    Rule { cost: "deep_idle_exit", text: NO_NOISE, value: |_| Some(0) },
+    Rule { cost: "deep_idle_after", text: NO_NOISE, value: |_| Some(0) },
+    Rule { cost: "timer_interrupt", text: NO_NOISE, value: |_| Some(0) },
+    Rule { cost: "timer_slack", text: NO_NOISE, value: |_| Some(0) },
+    Rule { cost: "tick", text: NO_NOISE, value: |_| Some(0) },
     // ---- the kernel ----------------------------------------------------------------------------------------
     Rule {
         cost: "migration",

@@ -68,10 +68,11 @@ pub(crate) fn is_file(name: &str) -> bool {
     ending.is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known))
 }
 
-/// `SHAPE@FILE`: the shape, and the machine file whose costs it gets. None if the text is something else, such as a file with such a name.
+/// `SHAPE@FILE` or `SHAPE@NAME`: the shape, and the machine file or the built-in machine whose costs it gets. None if the text is something else, such as a file with such a name.
 pub(crate) fn shape_and_costs(text: &str) -> Option<(&str, &str)> {
     let (shape, file) = text.rsplit_once('@')?;
-    let is_both = !shape.is_empty() && is_file(file) && !Path::new(text).exists();
+    let has_costs = is_file(file) || NAMES.contains(&file);
+    let is_both = !shape.is_empty() && has_costs && !Path::new(text).exists();
     is_both.then_some((shape, file))
 }
 
@@ -110,11 +111,15 @@ pub(crate) fn of_text(name: &str, text: &str) -> Result<Machine, MachineError> {
     file::machine(name, text, shape).map_err(refused(name))
 }
 
-/// A machine of the shape `topology`, called `name`, with the costs of a user's file.
+/// A machine of the shape `topology`, called `name`, with the costs of a user's file or of a built-in machine.
 pub(crate) fn with_costs_of(
     name: &str,
     topology: Topology,
     file: &str,
 ) -> Result<Machine, MachineError> {
-    file::costs_for(name, &text_of(file)?, topology).map_err(refused(file))
+    let text = match NAMES.iter().position(|known| *known == file) {
+        Some(built_in) => FILES[built_in].to_owned(),
+        None => text_of(file)?,
+    };
+    file::costs_for(name, &text, topology).map_err(refused(file))
 }

@@ -12,6 +12,7 @@
 //!   them. A read-modify-write keeps the line until it is over: no other CPU gets the line between its read and its write.
 //! - On a machine with far atomics (`far_atomic`), an update of a line that other CPUs have is executed at the line's home, which then has
 //!   the line, and no CPU does. The next one takes `far_atomic` alone, whichever CPU wants it. A CPU that comes twice in a row gets the line.
+//! - On a machine with `capture`, a CPU keeps a line that it got for writing for that long (`capture.rs`).
 //!
 //! Lines are small: they do not count against the bandwidth of the paths that they take.
 //!
@@ -24,6 +25,7 @@ use std::collections::hash_map::Entry;
 
 use nearq_topology::CpuSet;
 
+use super::capture::Capture;
 use super::{AddressMap, LINE};
 use crate::costs::Costs;
 use crate::hardware::Hardware;
@@ -55,6 +57,7 @@ struct Line {
     free_at: u64,
     /// When the last transfer for reading is over.
     read_at: u64,
+    capture: Capture,
 }
 
 impl Line {
@@ -182,6 +185,7 @@ impl Lines {
                     has_readers: false,
                     free_at: now + memory + extra,
                     read_at: 0,
+                    capture: Capture::default(),
                 });
                 return (self.touched, memory + extra);
             }
@@ -221,6 +225,9 @@ impl Lines {
                 line.farthest(cpu, hardware) + extra
             };
             line.free_at = start + took;
+            if costs.capture > 0 && !is_far {
+                line.capture.begin(line.free_at + costs.capture);
+            }
             (line.owner, line.is_far) = (cpu, is_far);
             // Most lines that are written again and again are not read in between.
             if line.has_readers {
@@ -230,6 +237,29 @@ impl Lines {
             line.free_at - now
         };
         (line.number, took)
+    }
+
+    /// When a CPU must try again to access the line of `address`, because another one has captured it; none if it need not wait.
+    pub(crate) fn wait(
+        &mut self,
+        address: usize,
+        access: Access,
+        (cpu, now): (usize, u64),
+        hardware: &Hardware,
+        costs: &Costs,
+    ) -> Option<u64> {
+        if costs.capture == 0 {
+            return None;
+        }
+        let line = self.lines.get_mut(&(address / LINE))?;
+        let has =
+            line.owner == cpu && !line.is_far && (access == Access::Read || !line.has_readers)
+                || access == Access::Read && line.is_reader(cpu);
+        if has {
+            line.capture.has(cpu);
+            return None;
+        }
+        line.capture.wait(cpu, now, hardware.same_llc() + costs.capture)
     }
 
     /// The line's number, if it was touched.

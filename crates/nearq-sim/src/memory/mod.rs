@@ -19,6 +19,7 @@
 mod bandwidth;
 mod bytes;
 mod caches;
+mod capture;
 mod lines;
 mod pages;
 mod placement;
@@ -98,6 +99,19 @@ impl Memory {
         let node = hardware.node(by.cpu) as u32;
         let place = |number| self.bytes.place_line(node, by.policy, number);
         self.lines.access(address, access, (by.cpu, by.now), hardware, costs, place)
+    }
+
+    /// When a CPU must try again to access the line of `address`, if it must wait.
+    #[inline]
+    pub(crate) fn wait(
+        &mut self,
+        address: usize,
+        access: Access,
+        by: (usize, u64),
+        hardware: &Hardware,
+        costs: &Costs,
+    ) -> Option<u64> {
+        self.lines.wait(address, access, by, hardware, costs)
     }
 
     /// The number of an atomic's line, if it was touched.

@@ -96,6 +96,10 @@ impl Threads for Sim {
         )
     }
 
+    fn wake_exactly() {
+        context::expect("Threads::wake_exactly").world.borrow_mut().me_mut().exact = true;
+    }
+
     fn spawn(
         spec: ThreadSpec,
         main: impl FnOnce() + Send + 'static,

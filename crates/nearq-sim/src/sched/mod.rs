@@ -3,11 +3,13 @@
 //! The engine keeps the clocks, the events, the accounting of CPU time, the coroutines, the CPU quota and which CPUs
 //! are online. A [`Scheduler`] keeps the runnable threads that have no CPU, and decides. Its hooks are those of a
 //! loadable scheduler of Linux (`sched_ext`), so that a scheduler can be tried here before it is written for Linux; the
-//! table at the trait maps one to the other. [`Fair`] is the default, modelled on Linux's own.
+//! table at the trait maps one to the other. [`Fair`] is the default, modelled on Linux's own;
+//! [`O1`] is that of Linux 2.6.0-test1.
 
 mod disordered;
 mod fair;
 mod kernel;
+mod o1;
 
 use std::fmt::Debug;
 
@@ -15,6 +17,7 @@ pub(crate) use disordered::Disordered;
 pub use fair::Fair;
 pub use kernel::Kernel;
 pub(crate) use kernel::Orders;
+pub use o1::O1;
 
 use crate::thread::Thread;
 

@@ -112,3 +112,40 @@ fn the_first_thread_that_touches_a_line_gives_it_its_home() {
         assert_eq!(longer(&word), 80);
     });
 }
+
+#[test]
+fn a_captured_line_stays_for_the_retry_of_a_compare_exchange() {
+    // Eight CPUs add to one word. With capture, an exchange that fails is repeated while the CPU has the line.
+    let failed = |capture: u64| {
+        let mut costs = costs();
+        (costs.capture, costs.spawn) = (capture, 0);
+        run("core:9", &costs, || {
+            let [word, failed] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+            let threads: Vec<_> = (1..9_usize)
+                .map(|cpu| {
+                    let (word, failed) = (Arc::clone(&word), Arc::clone(&failed));
+                    spawn_on(cpu, move || {
+                        let mut failures = 0;
+                        for _ in 0..200 {
+                            let mut found = word.load(Ordering::Relaxed);
+                            let (order, next) = (Ordering::Relaxed, |found: u64| found + 1);
+                            while let Err(now) =
+                                word.compare_exchange(found, next(found), order, order)
+                            {
+                                found = now;
+                                failures += 1;
+                            }
+                        }
+                        failed.fetch_add(failures, Ordering::Relaxed);
+                    })
+                })
+                .collect();
+            let took = took(|| threads.into_iter().for_each(Sim::join));
+            assert_eq!(word.load(Ordering::Relaxed), 8 * 200);
+            (failed.load(Ordering::Relaxed), took)
+        })
+    };
+    let ((often, long), (rarely, short)) = (failed(0), failed(20));
+    assert!(often > 3 * 1_600 && rarely <= 1_600, "{often} and {rarely} exchanges failed");
+    assert!(2 * short < long, "{short} ns instead of {long}");
+}

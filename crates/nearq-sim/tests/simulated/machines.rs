@@ -136,6 +136,10 @@ fn costs_differ_where_the_distances_differ() {
     }
 }
 
+/// What no machine has unless it is asked for.
+const NOISE: [&str; 5] =
+    ["timer_interrupt", "timer_slack", "tick", "deep_idle_exit", "deep_idle_after"];
+
 #[test]
 fn costs_are_of_the_right_order_of_magnitude() {
     for machine in machines() {
@@ -147,9 +151,12 @@ fn costs_are_of_the_right_order_of_magnitude() {
                 "bytes" => 128 << 10..=128 << 20,
                 "%" => 50..=100,
                 // What they add to a wake-up or a transfer, which has it already if the machine's file does not say.
-                _ if ["interrupt", "far_atomic"].contains(cost) || cost.starts_with("home_") => {
+                _ if ["interrupt", "far_atomic", "capture"].contains(cost)
+                    || cost.starts_with("home_") =>
+                {
                     0..=100_000
                 }
+                _ if NOISE.contains(cost) => 0..=0,
                 _ => 1..=100_000_000,
             };
             assert!(range.contains(&value), "{name} {cost}: {value}");
@@ -338,6 +345,10 @@ fn the_costs_of_a_file_can_be_given_to_another_shape() {
     let lines = fields.lines().filter(|line| !line.starts_with("  \"about\": \"2 x"));
     let only_costs = MachineFile::new("only-costs.json", &lines.collect::<Vec<_>>().join("\n"));
     assert!(Machine::described(&format!("core:4@{}", only_costs.path())).is_ok());
+    let named = Machine::described("core:1@opteron-2s").expect("its costs");
+    let opteron = Machine::named("opteron-2s").expect("listed");
+    assert_eq!(named.topology().possible().len(), 1);
+    assert_eq!(named.costs().system_call, opteron.costs().system_call);
     let alone = Machine::described(only_costs.path()).expect_err("no shape").to_string();
     assert!(alone.contains("`shape`") && alone.contains("SHAPE@FILE"), "{alone}");
 }

@@ -18,7 +18,9 @@ mod machines;
 mod memory;
 #[cfg(debug_assertions)]
 mod misuse;
+mod noise;
 mod numa_lock;
+mod o1;
 mod osq;
 mod preemption;
 mod process;
