@@ -2,6 +2,7 @@
 
 use super::contestant::Load;
 use crate::Machine;
+use crate::harness::published as error_factor;
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Row, find};
 use nearq_topology::AffinityScope;
@@ -144,7 +145,7 @@ pub fn judge_kernel(rows: &[Row], machine: &Machine) -> Vec<KernelRate> {
         Some(KernelRate {
             scope: scope.name(),
             ratio,
-            error_factor: ratio.max(1.0 / ratio),
+            error_factor: error_factor::of_figures(ratio, 1.0),
             met: (ratio - 1.0).abs() * 100.0 <= KERNEL_PERCENT,
         })
     };

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `options` | the options that all have, as clap's `Args`, and the checks of numbers and names |
 //! | `host` | what loads need from a machine beyond `Platform`: [`Host`], for Linux and for the simulator |
+//! | `published` | how far a figure is from a published one |
 //! | `simulated` | one simulated run, and many side by side |
 //! | `table` | rows of figures as cells of a table, and what tables and pictures have in common |
 //! | `mod` | [`Experiment`], [`Run`] and [`Facts`] |
@@ -25,6 +26,7 @@
 
 pub mod host;
 pub mod options;
+pub(crate) mod published;
 pub mod simulated;
 pub mod table;
 
@@ -217,6 +219,9 @@ impl<E: Experiment> Facts<'_, E> {
     fn report(self) -> Report {
         let mut parameters = E::parameters(&self);
         parameters["quick"] = self.experiment.common().quick.into();
+        if self.experiment.common().noise {
+            parameters["noise"] = true.into();
+        }
         if let Some(why) = &self.too_small {
             parameters["too_small"] = why.as_str().into();
         }

@@ -16,6 +16,10 @@ pub struct Common {
     #[arg(long, value_name = "MACHINE")]
     pub beside_simulated: Option<String>,
 
+    /// On a simulated machine: with timers' interrupts and slack, the work of ticks, and a deeper idle state
+    #[arg(long)]
+    pub noise: bool,
+
     /// A short run of some 30 seconds on an idle machine; its figures are less reliable
     #[arg(long)]
     pub quick: bool,
@@ -43,6 +47,7 @@ impl Default for Common {
         Self {
             machine,
             beside_simulated: None,
+            noise: false,
             quick: false,
             goals: false,
             runs: None,
@@ -62,7 +67,18 @@ const LEAST_RUNS: usize = 3;
 impl Common {
     /// The machine to run on.
     pub(crate) fn on(&self) -> Result<Machine, Error> {
-        Machine::named(&self.machine)
+        let machine = Machine::named(&self.machine)?;
+        if self.noise && machine.model().is_none() {
+            return Err(Error::input(
+                "--noise: this machine has its own; give a simulated one with --on or --beside-simulated",
+            ));
+        }
+        Ok(self.with_noise(machine))
+    }
+
+    /// The simulated machine with noise, if that is asked for.
+    pub(crate) fn with_noise(&self, machine: Machine) -> Machine {
+        if self.noise { machine.with_noise() } else { machine }
     }
 
     /// Refuses options that are not possible.

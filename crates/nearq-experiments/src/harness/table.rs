@@ -70,10 +70,11 @@ impl<E: Experiment> Facts<'_, E> {
         match self.model() {
             None => format!("nearq bench {}\n{}\n", E::NAME, self.environment.describe()),
             Some(model) => format!(
-                "nearq bench {}, on the simulated {} ({}){on_simulated}\n",
+                "nearq bench {}, on the simulated {} ({}){on_simulated}{}\n",
                 E::NAME,
                 model.name(),
-                model.about()
+                model.about(),
+                if self.experiment.common().noise { ", with noise" } else { "" },
             ),
         }
     }

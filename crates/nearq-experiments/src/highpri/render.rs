@@ -1,8 +1,9 @@
 //! The tables and the picture of `highpri`.
 
-use super::conclusions::SOURCE;
+use super::conclusions::{self, Compared, LEAST_SAMPLES, SOURCE};
 use super::contestant::Contestant;
 use super::{CROWD_WORK, Facts, Samples, crowd, scenario};
+use crate::harness::published as error_factor;
 use crate::harness::table::{self, Column, met, or_none};
 use crate::plots::curves::{Curve, Curves, draw};
 use nearq_report::metric::{self, Metric};
@@ -48,7 +49,8 @@ pub(super) fn text(facts: &Facts<'_>) -> String {
     let mut text = facts.heading(&format!(", {} CPUs", facts.machine.parallelism()));
     if facts.model().is_some() {
         text.push_str(
-            "All times are virtual; each row has a fresh machine. Other pools are Linux programs: their rows are left out.\n",
+            "All times are virtual; each row has a fresh machine, with noise (--noise): timers are the load here. Other pools are Linux \
+             programs: their rows are left out.\n",
         );
     }
     text.push_str(&format!(
@@ -72,7 +74,11 @@ pub(super) fn text(facts: &Facts<'_>) -> String {
         );
     }
     text.push_str(&format!("\n{}", table(facts)));
-    text.push_str(&format!("\n{}", conclusions(facts)));
+    text.push_str(&format!("\n{}", ratios(facts)));
+    let published = conclusions::published(&facts.rows, &scenario(facts.plan.threads));
+    if !published.is_empty() {
+        text.push_str(&format!("\n{}", beside_published(&published)));
+    }
     text
 }
 
@@ -116,8 +122,29 @@ fn table(facts: &Facts<'_>) -> Table {
     table
 }
 
-fn conclusions(facts: &Facts<'_>) -> Table {
-    let headings = ["", "", "ms", "ms", "ratio", "published", "goal", ""];
+/// The published figures and the measured ones.
+fn beside_published(all: &[Compared]) -> Table {
+    let headings = ["", "", "published ms", "here", "error factor", ""];
+    let mut table = Table::new("The published figures, and those of this run", &headings);
+    for one in all {
+        table.row(vec![
+            one.row.into(),
+            one.metric.trim_start_matches("latency_ms_").into(),
+            rounded(one.published_ms),
+            rounded(one.measured_ms),
+            format!("{:.2}", one.error_factor),
+            error_factor::word(one.error_factor).into(),
+        ]);
+    }
+    table.remark(format!(
+        "reproduced: the error factor, the larger figure over the smaller one, is at most {}.",
+        error_factor::MOST
+    ));
+    table
+}
+
+fn ratios(facts: &Facts<'_>) -> Table {
+    let headings = ["", "", "ms", "ms", "ratio", "published", "error factor", "goal", ""];
     // The last two are about goals.
     let judged = facts.show_goals() && facts.too_small.is_none();
     let shown = if judged { headings.len() } else { headings.len() - 2 };
@@ -132,8 +159,12 @@ fn conclusions(facts: &Facts<'_>) -> Table {
             rounded(ratio.fast_ms),
             rounded(ratio.ratio),
             or_none(ratio.published, rounded),
+            or_none(ratio.error_factor, |factor| format!("{factor:.2}")),
             or_none(ratio.goal, |goal| format!("{goal:.0}")),
-            ratio.met.map_or(String::new(), met),
+            match (ratio.goal, ratio.met) {
+                (Some(_), None) => format!("not judged: fewer than {LEAST_SAMPLES} samples"),
+                (_, judged) => judged.map_or(String::new(), met),
+            },
         ];
         cells.truncate(shown);
         table.row(cells);

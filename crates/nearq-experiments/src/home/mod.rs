@@ -8,8 +8,9 @@
 //!
 //! Each is run without homes (the kernel alone), with homes (picked when a task starts, kept by `nearq_home::SoftAffinity`), and with
 //! dynamic homes, which follow the memory. On the real machine (`real`) tasks are processes of this command; on a simulated one
-//! (`simulated`) they are simulated processes whose accesses are declared, and there is one more row, `oracle`: tasks are pinned in turn to
-//! the CPUs of all nodes with their memory on the same node, and no system that must discover this placement can beat it by much.
+//! (`simulated`) they are simulated processes whose accesses are declared, and there are three more rows: the document's kernel,
+//! without and with its patch (`2.6.0-test1`), and `oracle`: tasks are pinned in turn to the CPUs of all nodes with their memory on the same
+//! node, and no system that must discover this placement can beat it by much.
 //!
 //! A task keeps its own account (`account`): it reads its node and its clocks every 20,000 updates.
 
@@ -298,12 +299,22 @@ impl Experiment for HomeOptions {
             "storm_processes": storm.map(|storm| storm.processes()),
             "storm_every_s": storm.and_then(|storm| storm.every).map(|every| every.as_secs()),
             "memory_policy_refused": refused(facts),
+            "published": published(facts),
             "goals": facts.verdict,
         })
     }
 
     fn text(facts: &Facts<'_>) -> String {
         render::text(facts)
+    }
+}
+
+/// The document's figures beside those of its kernel's scheduler here, if it is the same test.
+fn published(facts: &Facts<'_>) -> Vec<figures::Compared> {
+    if facts.plan.is_published(facts.machine) {
+        figures::published(&facts.rows, &facts.plan.plans)
+    } else {
+        Vec::new()
     }
 }
 

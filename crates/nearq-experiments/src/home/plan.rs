@@ -55,6 +55,10 @@ pub enum Row {
     Scheduler,
     /// The same, and what CPUs take from other nodes is by the rule of the document of 2003.
     Rule,
+    /// The kernel's scheduler is that of the document's kernel, without its patch.
+    Before,
+    /// The same with its patch.
+    After,
     /// Each task is pinned to a CPU, in turn over the nodes, and has its memory there.
     Oracle,
 }
@@ -67,6 +71,8 @@ impl Row {
             Row::Dynamic => "dynamic homes",
             Row::Scheduler => "home scheduler",
             Row::Rule => "2003's rule",
+            Row::Before => "2.6.0-test1",
+            Row::After => "2.6.0-test1, homes",
             Row::Oracle => "oracle",
         }
     }
@@ -76,6 +82,8 @@ impl Row {
         match self {
             Row::Scheduler => "home",
             Row::Rule => "home, own_bonus=1000",
+            Row::Before => "2.6.0-test1",
+            Row::After => "2.6.0-test1 with homes",
             _ => "stock",
         }
     }
@@ -327,7 +335,7 @@ pub(super) fn starts(plan: &Plan, row: Row, nodes: &Nodes) -> Vec<Start> {
     let mut loads = vec![Load::default(); nodes.len()];
     let on = |node: usize| nodes.get(node).cpus.clone();
     let of_task = |task: usize| match row {
-        Row::Without | Row::Scheduler | Row::Rule => Start {
+        Row::Without | Row::Scheduler | Row::Rule | Row::Before | Row::After => Start {
             home: None,
             cpus: plan.start_on.map(on),
             then: plan.start_on.map(|_| nodes.cpus()),

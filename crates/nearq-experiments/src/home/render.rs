@@ -6,6 +6,7 @@ use super::scheduler::Scheduler;
 use super::task::ELEMENT;
 use super::task::TaskReport;
 use super::{Facts, Ran, figures, refused};
+use crate::harness::published as error_factor;
 use crate::harness::table::{self, Column, counted, mean, or_none, reached};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
@@ -27,6 +28,10 @@ pub(super) fn text(facts: &Facts<'_>) -> String {
     let alone = facts.experiment.tasks.as_ref().is_some_and(|tasks| tasks.len() == 1);
     if of(Scenario::NumaTest).next().is_some() {
         text.push_str(&format!("\n{}", numa_test(facts)));
+        let published = super::published(facts);
+        if !published.is_empty() {
+            text.push_str(&format!("\n{}", beside_published(&published)));
+        }
         for (plan, samples) in of(Scenario::NumaTest) {
             if plan.tasks > SHOWN && !alone {
                 let tasks = plan.tasks;
@@ -67,6 +72,12 @@ fn preface(facts: &Facts<'_>) -> String {
             "`home scheduler`: the kernel has the node affine scheduler, which gives each task its home when it begins its program; \
              nobody else watches over it. `2003's rule`: the same scheduler, where a CPU chooses between queues of other nodes by load, \
              counts waiting tasks of its own node twice, and takes these first, then strays. All other rows: the kernel's own scheduler.\n",
+        );
+    }
+    if job.plans.iter().any(|plan| job.rows(plan).contains(&Row::Before)) {
+        text.push_str(
+            "`2.6.0-test1`: the scheduler of the document's kernel; `2.6.0-test1, homes`: the same with the document's patch. The gain of the \
+             latter is over the former; all other gains are over `without homes`, which has the scheduler of today's kernel.\n",
         );
     }
     if job.scheduler != Scheduler::Home {
@@ -133,10 +144,9 @@ fn numa_test(facts: &Facts<'_>) -> Table {
             let first = format!("{:>4}  {}", plan.tasks, row.name());
             table.row(facts.cells(first, &plan.title(), row.name(), &columns));
             if let Some(line) = figures::line(*row, plan.tasks).filter(|_| publish) {
-                let name = if *row == Row::Without { "kernel's own" } else { "node affine" };
-                let mut cells = vec![format!("      document, {name}")];
+                let mut cells = vec!["      document".to_owned()];
                 cells.extend(line.map(|(mean, deviation)| format!("{mean:.2}({deviation:.2})")));
-                let gain = figures::gain(plan.tasks).filter(|_| *row != Row::Without);
+                let gain = figures::gain(plan.tasks).filter(|_| *row == Row::After);
                 cells.extend(["-".into(), "-".into()]);
                 cells.push(or_none(gain, |gain| format!("{gain:.1}")));
                 table.row(cells);
@@ -162,6 +172,30 @@ fn numa_test(facts: &Facts<'_>) -> Table {
     table.remark(
         "home %: CPU time on the node of the memory. Crossings: how often a task went on on another node, all tasks together.",
     );
+    table
+}
+
+/// The document's figures and those of its kernel's scheduler here, with the error factors.
+fn beside_published(all: &[figures::Compared]) -> Table {
+    let headings = ["tasks and row", "", "published", "here", "error factor", ""];
+    let mut table = Table::new("The document's figures, and those of its kernel here", &headings);
+    for one in all {
+        table.row(vec![
+            format!("{:>4}  {}", one.tasks, one.row),
+            one.what.into(),
+            format!("{:.1}", one.published),
+            format!("{:.1}", one.simulated),
+            format!("{:.2}", one.error_factor),
+            error_factor::word(one.error_factor).into(),
+        ]);
+    }
+    let count = all.iter().filter(|one| one.error_factor <= error_factor::MOST).count();
+    table.remark(format!(
+        "{count} of {} reproduced: the error factor, the larger figure over the smaller one, is at most {}. Gains are compared as gains; one \
+         below the standard error of the published gain counts as that much.",
+        all.len(),
+        error_factor::MOST,
+    ));
     table
 }
 

@@ -3,10 +3,14 @@
 //! Under the node affine scheduler tasks are just started: the scheduler itself gives them their homes, and no `SoftAffinity` watches over
 //! them. These are two rows, beside the row of the kernel's own scheduler without homes: `home scheduler`, and `2003's rule`, where the
 //! scheduler chooses what CPUs take from other nodes by the rule of the document (`own_bonus` of the policy).
+//!
+//! In numa_test on a simulated machine there are two more rows, under the scheduler of the document's kernel: without its patch, and with
+//! it. These are what the document measured.
 
 use super::plan::{Row, Scenario};
 use super::real;
 use crate::{Error, Machine};
+use nearq_sim::O1;
 use std::path::Path;
 
 /// The node affine scheduler's `own_bonus` for the rule of 2003: a task counts twice for its home.
@@ -62,15 +66,28 @@ impl Scheduler {
 
     /// The rows of a scenario, on a simulated machine or the real one.
     pub(super) fn rows(self, scenario: Scenario, simulated: bool) -> &'static [Row] {
-        use Row::{Dynamic, Homes, Oracle, Rule, Scheduler as Node, Without};
+        use Row::{After, Before, Dynamic, Homes, Oracle, Rule, Scheduler as Node, Without};
         match (self, scenario == Scenario::NumaTest && simulated) {
-            (Scheduler::Stock, true) => &[Without, Homes, Dynamic, Oracle],
+            (Scheduler::Stock, true) => &[Before, After, Without, Homes, Dynamic, Oracle],
             (Scheduler::Stock, false) => &[Without, Homes, Dynamic],
-            (Scheduler::Home, true) => &[Without, Node, Rule, Oracle],
+            (Scheduler::Home, true) => &[Before, After, Without, Node, Rule, Oracle],
             (Scheduler::Home, false) => &[Without, Node, Rule],
-            (Scheduler::Both, true) => &[Without, Homes, Dynamic, Node, Rule, Oracle],
+            (Scheduler::Both, true) => {
+                &[Before, After, Without, Homes, Dynamic, Node, Rule, Oracle]
+            }
             (Scheduler::Both, false) => &[Without, Homes, Dynamic, Node, Rule],
         }
+    }
+}
+
+/// The machine with the scheduler of a row, or why that is not possible.
+pub(super) fn simulated(machine: &Machine, row: Row) -> Result<Machine, String> {
+    match row {
+        Row::Before => Ok(machine.clone().setting_up(|it| it.scheduler(|_| O1::new()))),
+        Row::After => Ok(machine.clone().setting_up(|it| it.scheduler(|_| O1::with_homes()))),
+        Row::Scheduler => under_home(machine, false),
+        Row::Rule => under_home(machine, true),
+        _ => Ok(machine.clone()),
     }
 }
 

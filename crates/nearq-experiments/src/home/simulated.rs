@@ -2,7 +2,7 @@
 
 use super::Ran;
 use super::plan::{Plan, Row, Start, Storm, starts};
-use super::scheduler::under_home;
+use super::scheduler;
 use super::task::{ELEMENT, Memory, TaskReport, work};
 use crate::harness::{failed, simulate};
 use crate::{Error, Machine};
@@ -35,10 +35,8 @@ pub(super) fn run(
     let limit = plan.limit();
     let call = machine.model().map_or(0, |model| model.costs().system_call);
     let call = Duration::from_nanos(call);
-    let under_home = row.own_bonus().map(|own_bonus| under_home(machine, own_bonus != 0));
-    let under_home = under_home.transpose().map_err(Error::input)?;
-    let machine = under_home.as_ref().unwrap_or(machine);
-    simulate(machine, seed, limit, move || whole_run(&plan, row, &nodes, call))?.result
+    let machine = scheduler::simulated(machine, row).map_err(Error::input)?;
+    simulate(&machine, seed, limit, move || whole_run(&plan, row, &nodes, call))?.result
 }
 
 /// How often hogs check the time.

@@ -1,9 +1,8 @@
 //! What was published about locks on machines that can be simulated, and how far the simulation is from it.
 //!
 //! A figure is a *ratio*: the throughput of a lock to that of another one, or to the same experiment with one writer. Absolute figures of a
-//! kernel and of a simulation cannot be compared. The *error factor* is the larger of two ratios divided by the smaller one. If the ratio is a
-//! gain over another lock with as many writers, the error factor is that of the gains: a gain of nothing instead of 72 % is a failure, though
-//! the ratios 1.00 and 1.72 differ by less than 2. If the error factor is more than 2, the figure is not reproduced, whatever the direction.
+//! kernel and of a simulation cannot be compared. If the ratio is a gain over another lock with as many writers,
+//! the error factor is that of the gains.
 
 use super::Load;
 use super::contestants::{
@@ -11,6 +10,7 @@ use super::contestants::{
     PLAIN, QSPINLOCK,
 };
 use super::goals::of;
+use crate::harness::published as error_factor;
 use nearq_report::{Row, metric};
 use serde::Serialize;
 
@@ -24,12 +24,6 @@ const HQ_SOURCE: &str =
 pub(super) const EPYC_7551: &str = "epyc-7551-2s";
 const KH_40000: &str = "kh-40000-2s";
 const EPYC_9654: &str = "epyc-9654-2s";
-
-/// An error factor above this is not a reproduction.
-const MOST: f64 = 2.0;
-
-/// A gain below this counts as this much: the published throughputs vary by about as much from run to run.
-const LEAST_GAIN: f64 = 0.05;
 
 /// Locktorture on two EPYC 7551, writers pinned, the average of nine runs: writers, and what was counted for each of [`COLUMNS`].
 const TORTURE: [(usize, [f64; 3]); 8] = [
@@ -139,16 +133,6 @@ pub(super) struct Compared {
     pub(super) reproduced: bool,
 }
 
-/// The larger gain over the smaller one. The farther two gains are on different sides of 0, the larger is the factor, too.
-fn factor_of_gains(one: f64, other: f64) -> f64 {
-    let [less, more] = if one.abs() < other.abs() { [one, other] } else { [other, one] };
-    if less * more < 0.0 {
-        (more - less).abs().max(LEAST_GAIN) / LEAST_GAIN
-    } else {
-        more.abs().max(LEAST_GAIN) / less.abs().max(LEAST_GAIN)
-    }
-}
-
 /// The published ratios of a load on a machine, by row, then by writers.
 pub(super) fn compare(
     rows: &[Row],
@@ -165,9 +149,9 @@ pub(super) fn compare(
         let Some((of, base)) = rate(row, writers).zip(rate(over, over_writers)) else { return };
         let measured = of / base;
         let factor = if writers == over_writers {
-            factor_of_gains(measured - 1.0, published - 1.0)
+            error_factor::of_gains(measured - 1.0, published - 1.0)
         } else {
-            (measured / published).max(published / measured)
+            error_factor::of_figures(measured, published)
         };
         if !factor.is_finite() {
             return;
@@ -181,7 +165,7 @@ pub(super) fn compare(
             published,
             measured,
             error_factor: factor,
-            reproduced: factor <= MOST,
+            reproduced: factor <= error_factor::MOST,
         });
     };
     // The document's columns, over one writer of the first one.

@@ -68,7 +68,7 @@ fn an_error_factor_is_the_larger_ratio_over_the_smaller_one() {
 
 #[test]
 fn the_error_factor_of_a_gain_is_that_of_the_gains() {
-    let near = |one: f64, other: f64| (factor_of_gains(one, other) * 100.0).round() / 100.0;
+    let near = |one: f64, other: f64| (error_factor::of_gains(one, other) * 100.0).round() / 100.0;
     // As much as published, half of it, twice as much.
     assert_eq!([near(0.72, 0.72), near(0.36, 0.72), near(1.44, 0.72)], [1.0, 2.0, 2.0]);
     // No gain, and a loss, where a gain was published; the order does not matter.
