@@ -39,6 +39,18 @@ fn homes_told_by_the_library_and_the_command_are_inherited() {
     assert_eq!(passed, 8, "{text}");
 }
 
+/// The programs of the tree are linked dynamically: the library that chooses their homes is one that their loader loads.
+#[test]
+fn programs_of_a_tree_tell_their_homes() {
+    let Some((script, programs)) = prepared() else { return };
+    let Some(libraries) = guest::libraries() else { return };
+    let more: Vec<PathBuf> = workspace_programs().into_iter().chain(libraries).collect();
+    let how = ["-t", "A"];
+    let Some(text) = boot_with(&script, &how, programs, &more, "tree.sh", "") else { return };
+    let passed = text.lines().filter(|line| line.starts_with("ok: ")).count();
+    assert_eq!(passed, 3, "{text}");
+}
+
 /// At least one boot in three must be in time: if the host is busy, the guest's CPUs may stand still for a long time.
 #[test]
 fn pages_and_tasks_meet_within_five_seconds() {

@@ -7,48 +7,16 @@
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
 use crate::common::Folder;
-use crate::guest::{boot_with, script, skipped, static_program};
+use crate::guest::{boot_with, libraries, script, static_program};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file of this machine and its path in the virtual one.
-fn required_file(file: &Path, place: &str) -> PathBuf {
-    // The target of a link: the link itself would dangle there.
-    let file = fs::canonicalize(file).expect("it exists");
-    PathBuf::from(format!("{}:{place}", file.display()))
-}
-
-/// The files that a dynamically linked program needs, or the one that is missing.
-fn libraries() -> Result<Vec<PathBuf>, String> {
-    let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
-    let mut files = vec![(loader.to_owned(), "lib64/ld-linux-x86-64.so.2".to_owned())];
-    for name in ["libc.so.6", "libgcc_s.so.1"] {
-        let folders =
-            ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64"];
-        let found =
-            folders.iter().map(|folder| Path::new(folder).join(name)).find(|file| file.exists());
-        let found = found.ok_or_else(|| format!("no {name}"))?;
-        files.push((found, format!("lib/x86_64-linux-gnu/{name}")));
-    }
-    files.push((PathBuf::from("/bin/dash"), "job/dash".into()));
-    match files.iter().find(|(file, _)| !file.exists()) {
-        Some((missing, _)) => Err(format!("no {}", missing.display())),
-        None => Ok(files.iter().map(|(file, place)| required_file(file, place)).collect()),
-    }
-}
-
 #[test]
 fn each_program_of_a_tree_runs_on_the_node_of_its_memory() {
     let Some(machine) = script() else { return };
-    let libraries = match libraries() {
-        Ok(libraries) => libraries,
-        Err(missing) => {
-            skipped(&missing, "run the tests on Debian or its like");
-            return;
-        }
-    };
+    let Some(libraries) = libraries() else { return };
     let arguments = ["--package", "nearq-cli", "--bin", "nearq"];
     let Some(nearq) = static_program(&arguments, "nearq") else { return };
     let test = std::env::current_exe().expect("a test knows its file");

@@ -122,6 +122,33 @@ pub(crate) fn build(target: &str, arguments: &[&str], flags: Option<&str>) -> Pa
     folder.join(target).join("debug")
 }
 
+/// What a dynamically linked program needs in the virtual machine, and `/job/dash`, such a program; `None` if something is missing.
+pub(crate) fn libraries() -> Option<Vec<PathBuf>> {
+    let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
+    let mut files = vec![(loader.to_owned(), "lib64/ld-linux-x86-64.so.2".to_owned())];
+    for name in ["libc.so.6", "libgcc_s.so.1"] {
+        let folders =
+            ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64"];
+        let found =
+            folders.iter().map(|folder| Path::new(folder).join(name)).find(|file| file.exists());
+        let found = found.unwrap_or_else(|| Path::new(folders[0]).join(name));
+        files.push((found, format!("lib/x86_64-linux-gnu/{name}")));
+    }
+    files.push((PathBuf::from("/bin/dash"), "job/dash".into()));
+    if let Some((missing, _)) = files.iter().find(|(file, _)| !file.exists()) {
+        skipped(&format!("no {}", missing.display()), "run the tests on Debian or its like");
+        return None;
+    }
+    Some(files.iter().map(|(file, place)| placed(file, place)).collect())
+}
+
+/// A file of this machine and its path in the virtual one.
+fn placed(file: &Path, place: &str) -> PathBuf {
+    // The target of a link: the link itself would dangle there.
+    let file = std::fs::canonicalize(file).expect("it exists");
+    PathBuf::from(format!("{}:{place}", file.display()))
+}
+
 /// Reports that something could not be tested here, bypassing the test harness, which hides the output of passing tests. The line is
 /// written in one call, so that no other output is mixed into it.
 pub(crate) fn skipped(why: &str, how: &str) {

@@ -276,7 +276,24 @@ pub struct Checks {
     line_costs: Vec<LineCost>,
     /// Items per second of the kernel with a pool for each CPU if it counted active items by one addition.
     kernel_by_addition: Option<f64>,
+    /// The kernel's rates where a CPU keeps a line for a while, if rates were published for the machine.
+    captures: Vec<Capture>,
 }
+
+/// The rates of the kernel where a CPU keeps a line for some nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Capture {
+    /// For how long: the machine's `capture`.
+    nanoseconds: u64,
+    /// The rate of each scope as a multiple of the published one.
+    ratios: Vec<(&'static str, f64)>,
+}
+
+/// Captures that are tried, in nanoseconds: stated round inputs.
+const CAPTURES: [u64; 3] = [10, 20, 40];
+/// The scopes whose rates are shown then.
+const CAPTURED: [AffinityScope; 3] =
+    [AffinityScope::Cpu, AffinityScope::CacheShard, AffinityScope::Cache];
 
 /// Costs of a line that are tried, in percent.
 const LINE_COSTS: [u64; 3] = [50, 100, 200];
@@ -285,7 +302,8 @@ impl Checks {
     /// How many simulations they need.
     fn steps(machine: &Machine) -> usize {
         let shards = if targets::has_shards(machine) { 2 * LINE_COSTS.len() } else { 0 };
-        machine.model().map_or(0, |_| distinct_scopes(machine).len() + shards + 1)
+        let captures = Self::captured(machine).len() * CAPTURES.len();
+        machine.model().map_or(0, |_| distinct_scopes(machine).len() + shards + 1 + captures)
     }
 
     fn run(run: &Run<'_>, plan: &Plan) -> Result<Self, Error> {
@@ -322,7 +340,38 @@ impl Checks {
             let (sample, _) = simulated(machine, &addition, Load::Kernel, plan, 0)?;
             Ok(sample.ns_per_item.map(|ns| 1e9 / ns))
         })?;
-        Ok(Self { half_the_items_percent, line_costs, kernel_by_addition })
+        let captures = Self::captures(run, plan)?;
+        Ok(Self { half_the_items_percent, line_costs, kernel_by_addition, captures })
+    }
+
+    /// The scopes for which rates of the kernel were published, and these rates.
+    fn captured(machine: &Machine) -> Vec<(AffinityScope, f64)> {
+        let rate = |scope| Some((scope, published(machine.name(), scope)?.items_per_second));
+        CAPTURED.into_iter().filter_map(rate).collect()
+    }
+
+    fn captures(run: &Run<'_>, plan: &Plan) -> Result<Vec<Capture>, Error> {
+        let scopes = Self::captured(run.machine);
+        let Some(model) = run.machine.model().filter(|_| !scopes.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let capture = |nanoseconds| {
+            let mut costs = *model.costs();
+            costs.capture = nanoseconds;
+            let machine = Machine::simulated(model.clone().with_costs(costs));
+            let ratio = |&(scope, published): &(AffinityScope, f64)| {
+                let counting = Counting::CompareExchange;
+                let kernel: Rc<dyn Contestant<Sim>> = Rc::new(KernelIssuers { scope, counting });
+                run.step(format!("the kernel where lines are kept: {scope}"), || {
+                    let (sample, _) = simulated(&machine, &kernel, Load::Kernel, plan, 0)?;
+                    let rate = sample.ns_per_item.map_or(f64::NAN, |ns| 1e9 / ns);
+                    Ok((scope.name(), rate / published))
+                })
+            };
+            let ratios = scopes.iter().map(ratio).collect::<Result<_, Error>>()?;
+            Ok(Capture { nanoseconds, ratios })
+        };
+        CAPTURES.into_iter().map(capture).collect()
     }
 }
 

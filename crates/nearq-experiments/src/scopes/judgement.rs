@@ -4,7 +4,7 @@ use super::configuration::{Configuration, Planned, Policy};
 use super::configuration::{Scenario, published};
 use super::payload::Declared;
 use super::{ScopesOptions, add, measure};
-use crate::harness::{Common, Experiment as _};
+use crate::harness::{self, Common, Experiment as _};
 use crate::{Error, Machine};
 use nearq_report::{Collector, Row, find, metric};
 use serde::Serialize;
@@ -43,6 +43,8 @@ pub struct Judgement {
     pub gap: f64,
     /// The published gap, in percent.
     pub published: Option<f64>,
+    /// How far the gaps are from each other; one below 1 % counts as 1 %.
+    pub error_factor: Option<f64>,
     /// By how many percentage points it holds; negative if it does not.
     pub margin: f64,
     /// Whether it holds.
@@ -79,6 +81,7 @@ pub fn judge(
                         shall: format!("be within {CLOSE} points of the published gap"),
                         gap,
                         published: Some(published),
+                        error_factor: Some(error_factor(gap, published)),
                         margin,
                         met: margin >= 0.0,
                     });
@@ -96,6 +99,7 @@ pub fn judge(
                     shall: shall.into(),
                     gap,
                     published: Some(published),
+                    error_factor: Some(error_factor(gap, published)),
                     margin,
                     met: margin > 0.0,
                 });
@@ -111,12 +115,18 @@ pub fn judge(
                 shall: format!("reach {:.3} of system", 1.0 - ALLOWED_LOSS / 100.0),
                 gap,
                 published: None,
+                error_factor: None,
                 margin,
                 met: margin >= 0.0,
             });
         }
     }
     judgements
+}
+
+/// The error factor of two gaps in percent.
+fn error_factor(gap: f64, published: f64) -> f64 {
+    harness::published::of_gains_above(CLEAR / 100.0, gap / 100.0, published / 100.0)
 }
 
 /// The published gap to `system`, in percent.

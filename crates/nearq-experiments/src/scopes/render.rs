@@ -4,6 +4,7 @@ use super::configuration::{Policy, Scenario, is_kernel, of_document, published};
 use super::judgement::Judgement;
 use super::payload::Declared;
 use super::{Facts, Found, QUEUE, Times};
+use crate::harness::published as error_factor;
 use crate::harness::table::{self, Column, counted, mean, met, or_none};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
@@ -195,7 +196,8 @@ fn inputs(declared: &Declared) -> String {
 fn judged(judgements: &[Judgement]) -> Table {
     let count = judgements.iter().filter(|one| one.met).count();
     let title = format!("Targets: {count} of {} met", judgements.len());
-    let headings = ["", "shall", "vs system (%)", "published", "", "by (points)"];
+    let headings =
+        ["", "shall", "vs system (%)", "published", "", "by (points)", "error factor", ""];
     let mut table = Table::new(title, &headings);
     for one in judgements {
         table.row(vec![
@@ -205,7 +207,18 @@ fn judged(judgements: &[Judgement]) -> Table {
             or_none(one.published, |gap| format!("{gap:+.2}")),
             met(one.met),
             format!("{:+.2}", one.margin),
+            or_none(one.error_factor, |factor| format!("{factor:.2}")),
+            one.error_factor.map_or("", error_factor::word).into(),
         ]);
+    }
+    let factors = || judgements.iter().filter_map(|one| one.error_factor);
+    if factors().next().is_some() {
+        table.remark(format!(
+            "{} of {} published gaps reproduced: the error factor, the larger gap over the smaller one, is at most {}; a gap below 1 % counts as 1 %.",
+            factors().filter(|factor| *factor <= error_factor::MOST).count(),
+            factors().count(),
+            error_factor::MOST,
+        ));
     }
     table
 }

@@ -14,6 +14,7 @@ fn a_judgement_and_its_conclusion_agree() {
             shall,
             gap,
             published,
+            error_factor: None,
             margin: 0.0,
             met: false,
         }
