@@ -10,14 +10,22 @@ use nearq_report::{Error, Progress};
 use std::path::{Path, PathBuf};
 
 const SENSITIVITY_EXAMPLES: &str = "\
-The costs of a simulated machine are measurements, and have errors. This command halves each cost and raises it by half, one at a time,
-runs the experiments again, and shows which of their conclusions survive: a table of costs by conclusions, the most influential costs
-first. A cost counts as unused by an experiment if its runs are the same to the last event.
+The costs of a simulated machine are measurements, and have errors; its rules are choices of a model. This command halves each cost and
+raises it by half, and replaces each of four rules by another one, one at a time. It runs the experiments again, and shows which of their
+conclusions survive: a table of costs and rules by conclusions, the most influential first. What leaves the runs of an experiment the same
+to the last event counts as unused by it.
+
+The rules, and what replaces them:
+  home agent   none: it does not matter on which node a line is at home
+  wake rule    within the cache: a woken thread searches for an idle CPU under its last-level cache, and not in the rest of its node
+  SMT          a busy sibling costs nothing
+  far atomics  on: an update of a contended line is executed at its home, in the time of a line from another cache; off, if the machine has them
 
 Examples:
   nearq sim sensitivity --quick
   nearq sim sensitivity --experiment dispatch --json - | jq '.rows[] | select(.median < 0)'
   nearq sim sensitivity --on my-machine.json --experiment scopes
+  nearq sim sensitivity --experiment lock --costs \"home agent,far atomics\"
   nearq sim sensitivity --on \"l3:2 core:16\" --costs same_llc,other_llc,wake_up --svg sensitivity.svg";
 
 const CALIBRATE_EXAMPLES: &str = "\
@@ -76,7 +84,7 @@ pub(crate) enum Question {
     /// Make a page of comparisons with simulated machines: how right the simulator is
     #[command(after_help = SCORE_EXAMPLES)]
     Score(Score),
-    /// Vary the costs of the machine, and show which conclusions of the experiments survive
+    /// Vary the costs and rules of the machine, and show which conclusions of the experiments survive
     #[command(after_help = SENSITIVITY_EXAMPLES)]
     Sensitivity(SensitivityOptions),
     /// Run random programs on the runtime while faults occur, and check every promise

@@ -144,7 +144,7 @@ fn sensitivity_refuses_what_it_cannot_do() {
     refused(&["--on", "here"], &["--on here", "simulated", "grace-72"]);
     refused(&["--on", "cray-1"], &["cray-1", "grace-72"]);
     refused(&["--on", "core:2", "--experiment", "dispatch"], &["core:2", "no conclusions"]);
-    refused(&["--costs", "same_llc,luck"], &["--costs luck", "same_llc", "wake_up"]);
+    refused(&["--costs", "same_llc,luck"], &["--costs luck", "same_llc", "wake_up", "wake rule"]);
     for runs in ["0", "-1", "1001", "many"] {
         refused(&["--runs", runs], &["--runs", runs, "give "]);
     }

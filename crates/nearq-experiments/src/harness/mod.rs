@@ -33,6 +33,7 @@ pub mod table;
 pub use host::{Bell, Census, EventBell, Host, ParkBell, Role};
 pub(crate) use host::{Running, Since, on_cpus, on_thread};
 pub use options::Common;
+pub(crate) use simulated::waking_within_cache;
 pub use simulated::{Simulated, simulate};
 
 use crate::{Error, Machine, Progress, redraw};

@@ -3,7 +3,7 @@
 use nearq_sim::switched;
 
 use crate::{Error, Machine, Progress};
-use nearq_sim::{Ending, Outcome};
+use nearq_sim::{Ending, Fair, Outcome};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,6 +43,11 @@ pub fn simulate<R: 'static>(
     let outcome = simulation.time_limit(limit).run(program);
     drop(entered);
     judged(outcome, machine.name(), seed)
+}
+
+/// The machine with a scheduler whose woken threads search for an idle CPU only under their last-level cache.
+pub(crate) fn waking_within_cache(machine: Machine) -> Machine {
+    machine.setting_up(|simulation| simulation.scheduler(|_| Fair::new().waking_within_cache(true)))
 }
 
 /// The result of a run, or why it counts as failed: a deadlock, the limit of virtual time, a panic.

@@ -53,6 +53,13 @@ const COMPARED: [(&str, &str, [Option<f64>; 2]); 6] = [
     (row::HIGH_SLICE, row::HICCUP, [None, None]),
 ];
 
+/// Whether a goal compares a row with another one.
+pub(super) fn has_goal(row: &str) -> bool {
+    COMPARED.iter().any(|(slow, fast, goals)| {
+        [*slow, *fast].contains(&row) && goals.iter().any(Option::is_some)
+    })
+}
+
 /// Adds the published figures, if what was measured is the document's load.
 pub(super) fn publish(collector: &mut Collector, scenario: &str, same_load: bool) {
     if !same_load {

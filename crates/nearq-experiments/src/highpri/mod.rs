@@ -57,7 +57,7 @@ pub struct HighpriOptions {
 }
 
 /// The document's threads.
-const THREADS: usize = 3000;
+pub(crate) const THREADS: usize = 3000;
 /// The same for a quick run: starting a thread and ending it each take a turn of all the others.
 const QUICK_THREADS: usize = 1000;
 /// Most threads that can be asked for.
@@ -267,20 +267,65 @@ fn in_autogroups() -> bool {
 
 /// On a simulated machine: a fresh one, with a crowd of its own, for each row and run.
 fn simulated(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
-    // The crowd's load is the kernel's work for timers, which the machine has only with noise.
-    let machine = &run.machine.clone().with_noise();
-    let limit = SIMULATED_LIMIT + task.plan.duration;
+    let machine = run.machine;
     let all = measure(run, contestant::everywhere::<Sim>(), task, |contestant, number| {
-        let (contestant, plan, threads) = (contestant.clone(), task.plan.clone(), task.threads);
-        let ended = simulate(machine, number as u64, limit, move || {
-            let crowd = Crowd::<Sim>::start(threads, plan.cpu)?;
-            let samples = (contestant.measure)(&plan);
-            drop(crowd);
-            samples
-        })?;
-        ended.result
+        Ok(simulated_run(machine, contestant, task, number as u64)?.0)
     })?;
     Ok(Found { all, remarks: Vec::new(), wake_ups: None })
+}
+
+/// One run of a row on a simulated machine, and the hash of what happened.
+fn simulated_run(
+    machine: &Machine,
+    contestant: &Contestant,
+    task: &Task,
+    seed: u64,
+) -> Result<(Samples, u64), Error> {
+    // The crowd's load is the kernel's work for timers, which the machine has only with noise.
+    let machine = &machine.clone().with_noise();
+    let limit = SIMULATED_LIMIT + task.plan.duration;
+    let (contestant, plan, threads) = (contestant.clone(), task.plan.clone(), task.threads);
+    let ended = simulate(machine, seed, limit, move || {
+        let crowd = Crowd::<Sim>::start(threads, plan.cpu)?;
+        let samples = (contestant.measure)(&plan);
+        drop(crowd);
+        samples
+    })?;
+    Ok((ended.result?, ended.trace_hash))
+}
+
+/// The ratios that have goals, in one run with a seed, for code that varies other parameters; and the hashes of what happened.
+pub(crate) fn goals_of_one_run(
+    machine: &Machine,
+    threads: usize,
+    duration: Duration,
+    seed: u64,
+) -> Result<(Vec<Ratio>, Vec<u64>), Error> {
+    let common =
+        Common { machine: machine.name().into(), duration: Some(duration), ..Common::default() };
+    let options = HighpriOptions { common, threads: Some(threads), ..HighpriOptions::default() };
+    let task = options.plan(machine)?;
+    let scenario = scenario(threads);
+    let (mut collector, mut hashes) = (Collector::default(), Vec::new());
+    let rows = contestant::everywhere::<Sim>();
+    for contestant in rows.iter().filter(|one| conclusions::has_goal(one.row)) {
+        let (samples, hash) = simulated_run(machine, contestant, &task, seed)?;
+        collect(&mut collector, &scenario, contestant.row, &figures(contestant, &samples, &task)?);
+        hashes.push(hash);
+    }
+    let mut ratios = conclusions::ratios(&collector.rows(), &scenario, true);
+    ratios.retain(|ratio| ratio.goal.is_some());
+    Ok((ratios, hashes))
+}
+
+/// The figures of a run of a row.
+fn figures(contestant: &Contestant, samples: &Samples, task: &Task) -> Result<Figures, Error> {
+    samples.figures().ok_or_else(|| {
+        Error::run(format!(
+            "{}: nothing was queued within {:?}: give a longer --duration",
+            contestant.row, task.plan.duration
+        ))
+    })
 }
 
 /// Measures every contestant in every run.
@@ -297,12 +342,7 @@ fn measure(
         let what = |of: &Contestant| format!("run {} of {runs}: {}", number + 1, of.row);
         let new = run.round(number, &contestants, what, |contestant| {
             let samples = one(contestant, number)?;
-            let figures = samples.figures().ok_or_else(|| {
-                Error::run(format!(
-                    "{}: nothing was queued within {:?}: give a longer --duration",
-                    contestant.row, task.plan.duration
-                ))
-            })?;
+            let figures = figures(contestant, &samples, task)?;
             Ok((samples, figures))
         })?;
         for ((contestant, all), (samples, figures)) in contestants.iter().zip(&mut all).zip(new) {

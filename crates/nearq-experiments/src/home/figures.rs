@@ -147,7 +147,7 @@ pub struct Goal {
 }
 
 /// The least share of the gap to the oracle, in percent.
-const GAP: f64 = 70.0;
+pub(crate) const GAP: f64 = 70.0;
 /// The least share of the CPU time at home after a disturbance, in percent.
 const AT_HOME: f64 = 95.0;
 /// The most changes of node of a task for each time that it left its home: out and back, and as many again.

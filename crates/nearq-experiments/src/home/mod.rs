@@ -22,7 +22,9 @@ mod scheduler;
 mod simulated;
 mod task;
 
+pub(crate) use figures::GAP;
 pub use figures::Goal;
+pub(crate) use plan::Row;
 pub use real::Child;
 
 use crate::harness::options::{all_within, means_something, number, too_small, within};
@@ -31,7 +33,8 @@ use crate::{Error, Machine};
 use clap::Args;
 use nearq_home::Nodes;
 use nearq_processes::proc::available_memory;
-use plan::{Plan, Row, Scenario, Size};
+use nearq_report::{Collector, metric};
+use plan::{Plan, Scenario, Size};
 use scheduler::Scheduler;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -245,7 +248,7 @@ impl Experiment for HomeOptions {
                 let what = format!("run {}, {}: {}", number + 1, plan.title(), row.name());
                 let ran = run.step(what, || {
                     if job.simulated {
-                        simulated::run(machine, nodes, plan, row, number as u64)
+                        Ok(simulated::run(machine, nodes, plan, row, number as u64)?.0)
                     } else {
                         runner.run(nodes, plan, row)
                     }
@@ -316,6 +319,65 @@ fn published(facts: &Facts<'_>) -> Vec<figures::Compared> {
     } else {
         Vec::new()
     }
+}
+
+/// What one run of a row of numa_test took, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Walk {
+    pub(crate) row: Row,
+    pub(crate) elapsed: f64,
+    /// The user time of a task.
+    pub(crate) average_user: f64,
+}
+
+/// A numa_test of this many passes, with a task for every other CPU of the simulated machine; the rest may be that of a quick run.
+fn short_numa_test(machine: &Machine, passes: usize, quick: bool) -> Result<Job, Error> {
+    let common = Common { machine: machine.name().into(), quick, ..Common::default() };
+    let options = HomeOptions {
+        common,
+        scenario: Some(Scenario::NumaTest.name().into()),
+        tasks: Some(vec![(machine.parallelism() / 2).max(1)]),
+        passes: Some(passes),
+        ..HomeOptions::default()
+    };
+    options.plan(machine)
+}
+
+/// Why numa_test says nothing about homes on a simulated machine, if it does not.
+pub(crate) fn refuses(machine: &Machine) -> Option<String> {
+    match short_numa_test(machine, 1, false) {
+        Err(refused) => Some(refused.to_string()),
+        Ok(job) if job.size.nodes.is_single() => {
+            Some(format!("it has one node; give a machine such as {}", figures::MACHINE))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// One run of each row of a short numa_test with a seed, without those of the document's kernel, for code that varies other parameters; and the hashes of what happened.
+pub(crate) fn numa_test(
+    machine: &Machine,
+    passes: usize,
+    quick: bool,
+    seed: u64,
+) -> Result<(Vec<Walk>, Vec<u64>), Error> {
+    let job = short_numa_test(machine, passes, quick)?;
+    let (plan, mut samples, mut hashes) = (&job.plans[0], Vec::new(), Vec::new());
+    let kept = |row: &&Row| !matches!(row, Row::Before | Row::After);
+    let kept: Vec<Row> = job.rows(plan).iter().filter(kept).copied().collect();
+    for &row in &kept {
+        let (ran, hash) = simulated::run(machine, &job.size.nodes, plan, row, seed)?;
+        samples.push((row, ran));
+        hashes.push(hash);
+    }
+    let mut collector = Collector::default();
+    figures::collect(&mut collector, plan, &samples);
+    let (rows, title) = (collector.rows(), plan.title());
+    let walk = |&row: &Row| {
+        let of = |metric| figures::mean_of(&rows, &title, row, metric).expect("each row has it");
+        Walk { row, elapsed: of(metric::ELAPSED), average_user: of(metric::AVERAGE_USER) }
+    };
+    Ok((kept.iter().map(walk).collect(), hashes))
 }
 
 /// The kernel's error if it refused to place memory.

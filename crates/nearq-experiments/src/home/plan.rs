@@ -64,7 +64,7 @@ pub enum Row {
 }
 
 impl Row {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Row::Without => "without homes",
             Row::Homes => "homes",

@@ -23,20 +23,21 @@ use std::time::Duration;
 // The first thread starts everything and waits for it, as the script of numa_test does: the tasks, the thread that watches them
 // (`watch`), and what disturbs them. What the tasks report goes into a list that no thread holds while calling the platform.
 
-/// Runs a plan for a row with a seed.
+/// Runs a plan for a row with a seed; also the hash of what happened.
 pub(super) fn run(
     machine: &Machine,
     nodes: &Nodes,
     plan: &Plan,
     row: Row,
     seed: u64,
-) -> Result<Ran, Error> {
+) -> Result<(Ran, u64), Error> {
     let (plan, nodes) = (Arc::new(plan.clone()), Arc::new(nodes.clone()));
     let limit = plan.limit();
     let call = machine.model().map_or(0, |model| model.costs().system_call);
     let call = Duration::from_nanos(call);
     let machine = scheduler::simulated(machine, row).map_err(Error::input)?;
-    simulate(&machine, seed, limit, move || whole_run(&plan, row, &nodes, call))?.result
+    let ended = simulate(&machine, seed, limit, move || whole_run(&plan, row, &nodes, call))?;
+    Ok((ended.result?, ended.trace_hash))
 }
 
 /// How often hogs check the time.

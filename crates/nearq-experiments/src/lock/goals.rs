@@ -1,7 +1,7 @@
 //! Turns samples into figures; also has the goals.
 
 use super::contestants::{
-    AUTO, HQ_CACHES, HQ_SOCKETS, OSQ, PARKING_LOT, PTHREAD, PTHREAD_ADAPTIVE, QSPINLOCK, STD,
+    AUTO, HQ_CACHES, HQ_SOCKETS, OSQ, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIVE, QSPINLOCK, STD,
 };
 use super::load::{CpuPlacement, Load, Sample, scenario};
 use super::published;
@@ -147,6 +147,9 @@ const LOSS: f64 = -5.0;
 /// Simulated: how far a gain of the HQ-spinlock may be from the published one, as a share of it, and at least in points of percent.
 const SHARE: f64 = 0.35;
 const POINTS: f64 = 5.0;
+
+/// The rows that the goals beside one queue compare.
+pub(super) const BESIDE_ONE_QUEUE: [&str; 3] = [AUTO, PLAIN, OSQ];
 
 /// A load, and the figures of it.
 struct Figures<'f> {

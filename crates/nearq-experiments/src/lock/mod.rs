@@ -37,7 +37,7 @@ use goals::judge;
 use load::{CpuPlacement, described};
 use nearq_lock::Settings;
 use nearq_platform::{Atomic as _, Linux, Ordering};
-use nearq_report::Report;
+use nearq_report::{Collector, Report};
 use nearq_sim::Sim;
 use nearq_topology::CpuSet;
 use serde_json::{Value, json};
@@ -203,11 +203,7 @@ impl Experiment for LockOptions {
         let machine = run.machine;
         if machine.model().is_some() {
             return measure(run, job, &simulated(), None, |contestant, plan| {
-                let (contestant, plan) = (*contestant, plan.clone());
-                let limit = plan.duration + SIMULATED_LIMIT;
-                let seed = plan.seed;
-                let run = move || contestant.measure::<Sim>(&plan);
-                simulate(machine, seed, limit, run)?.result
+                Ok(simulated_run(machine, *contestant, plan.clone())?.0)
             });
         }
         highpri::check_capacity("--writers", job.writers.iter().copied().max().unwrap_or(0))?;
@@ -262,6 +258,46 @@ impl Experiment for LockOptions {
     fn text(facts: &Facts<'_>) -> String {
         render::text(facts)
     }
+}
+
+/// One run on a fresh simulated machine, and the hash of what happened.
+fn simulated_run(
+    machine: &Machine,
+    contestant: Contestant,
+    plan: Plan,
+) -> Result<(Sample, u64), Error> {
+    let (seed, limit) = (plan.seed, plan.duration + SIMULATED_LIMIT);
+    let ended = simulate(machine, seed, limit, move || contestant.measure::<Sim>(&plan))?;
+    Ok((ended.result?, ended.trace_hash))
+}
+
+/// The goals of `auto` beside one queue in one run with a seed, short sections, for code that varies other parameters; and the hashes
+/// of what happened.
+pub(crate) fn goals_of_one_run(
+    machine: &Machine,
+    writers: Vec<usize>,
+    duration: Duration,
+    seed: u64,
+) -> Result<(Vec<Goal>, Vec<u64>), Error> {
+    let common =
+        Common { machine: machine.name().into(), duration: Some(duration), ..Common::default() };
+    let section = Some(Load::Short.name().into());
+    let job = LockOptions { common, writers: Some(writers), section, ..LockOptions::default() }
+        .plan(machine)?;
+    let (mut figures, mut hashes) = (Collector::default(), Vec::new());
+    for (load, writers) in job.scenarios() {
+        let mut samples = Vec::new();
+        for contestant in
+            simulated().into_iter().filter(|one| goals::BESIDE_ONE_QUEUE.contains(&one.row))
+        {
+            let (sample, hash) = simulated_run(machine, contestant, job.plan(load, writers, seed))?;
+            samples.push((contestant.row, sample));
+            hashes.push(hash);
+        }
+        goals::collect(&mut figures, load, writers, &samples);
+    }
+    let goals = judge(&figures.rows(), job.scenarios(), Some(machine.name()), job.place);
+    Ok((goals, hashes))
 }
 
 /// Measures every lock in every scenario of every run.

@@ -11,15 +11,14 @@
 use super::contestants::{AUTO, Contestant, DEPTH, PLAIN, Roster, simulated};
 use super::goals::Goal;
 use super::load::{CpuPlacement, Load, Plan, Sample};
-use super::{LockOptions, MOST_WRITERS, OUTSIDE_NS, SIMULATED_LIMIT};
+use super::{LockOptions, MOST_WRITERS, OUTSIDE_NS, simulated_run};
 use crate::harness::options::{all_within, means_something, too_small, within};
 use crate::harness::table::{counted, reached};
-use crate::harness::{self, Common, Experiment, Run, simulate};
+use crate::harness::{self, Common, Experiment, Run};
 use crate::plots::heat::{Heat, draw};
 use crate::{Error, Machine};
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Report, Row, Summary, Table, find};
-use nearq_sim::Sim;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -203,8 +202,7 @@ impl Experiment for Surface<'_> {
                 duration: job.duration,
                 seed: seed as u64,
             };
-            let limit = plan.duration + SIMULATED_LIMIT;
-            simulate(machine, seed as u64, limit, move || of.measure::<Sim>(&plan))?.result
+            Ok(simulated_run(machine, of, plan)?.0)
         })?;
         for (cell, samples) in cells.iter().zip(samples.chunks(2 * job.runs)) {
             let of = |which: usize| samples.iter().skip(which).step_by(2);

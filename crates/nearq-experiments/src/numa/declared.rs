@@ -72,20 +72,20 @@ impl Declared {
 /// The virtual time after which a run counts as failed, for each file: many times as long as a file takes.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// Does the job once, on a fresh machine.
+/// Does the job once, on a fresh machine; also the hash of what happened.
 pub(super) fn run(
     machine: &Machine,
     row: &'static str,
     plan: &Plan,
     seed: u64,
-) -> Result<Taken, Error> {
+) -> Result<(Taken, u64), Error> {
     let limit = LIMIT * u32::try_from(plan.files).unwrap_or(u32::MAX);
     let (files, jobs) = (plan.files, plan.jobs.min(plan.files));
     let outcome = simulate(machine, seed, limit, move || {
         if writes_back(row) { writeback(row, files, jobs) } else { job(row, files, jobs) }
     })?;
     let elapsed = outcome.result?;
-    Ok(Taken { elapsed, user: None, system: None })
+    Ok((Taken { elapsed, user: None, system: None }, outcome.trace_hash))
 }
 
 fn job(row: &'static str, files: usize, jobs: usize) -> Result<Duration, Error> {

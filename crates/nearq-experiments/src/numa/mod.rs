@@ -87,6 +87,8 @@ pub const TREE_HOMES: &str = "tree, homes";
 /// The rows that are compared: the old one and the new one.
 const COMPARED: [(&str, &str); 4] =
     [(SYSTEM, NUMA), (SYSTEM, HOMES), (WRITEBACK, WRITEBACK_NUMA), (TREE, TREE_HOMES)];
+/// Those of them that differ by the scope of the queue alone.
+pub(crate) const COMPARED_POOLS: [(&str, &str); 2] = [COMPARED[0], COMPARED[2]];
 
 /// Runs: the document's, and for a quick run.
 const RUNS: [usize; 2] = [5, 3];
@@ -341,8 +343,9 @@ impl NumaOptions {
         run.begin(plan.runs * rows.len());
         for seed in 0..plan.runs {
             let what = |row: &&str| format!("seed {seed}: {row}");
-            let taken = run
-                .round(seed, &rows, what, |&row| declared::run(machine, row, plan, seed as u64))?;
+            let taken = run.round(seed, &rows, what, |&row| {
+                Ok(declared::run(machine, row, plan, seed as u64)?.0)
+            })?;
             for (row, taken) in rows.iter().zip(taken) {
                 taken.collect(&mut run.figures, row);
             }
@@ -350,6 +353,20 @@ impl NumaOptions {
         let why = "what it costs to start a process is not simulated".to_owned();
         Ok(Found { job: None, left_out: vec![(TREE, why)] })
     }
+}
+
+/// How long one job of a row takes on a simulated machine with a seed, for code that varies other parameters; and the hash of what
+/// happened.
+pub(crate) fn one_run(
+    machine: &Machine,
+    row: &'static str,
+    files: usize,
+    seed: u64,
+) -> Result<(Duration, u64), Error> {
+    let common = Common { machine: machine.name().into(), ..Common::default() };
+    let options = NumaOptions { common, files: Some(files), ..NumaOptions::default() };
+    let (taken, hash) = declared::run(machine, row, &options.plan(machine)?, seed)?;
+    Ok((taken.elapsed, hash))
 }
 
 #[cfg(test)]

@@ -27,14 +27,16 @@ pub use payload::Declared;
 pub(crate) use payload::mixed;
 
 use crate::harness::options::{number, too_small, within};
-use crate::harness::{self, Census, Common, Experiment, Run, Simulated, simulate};
+use crate::harness::{
+    self, Census, Common, Experiment, Run, Simulated, simulate, waking_within_cache,
+};
 use crate::payload::Speeds;
 use crate::store::{Drive, FileStore, MemoryStore, Store};
 use crate::{Error, Machine};
 use clap::Args;
 use nearq_platform::Linux;
 use nearq_report::{Collector, Row, metric};
-use nearq_sim::{Fair, Sim};
+use nearq_sim::Sim;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -355,9 +357,7 @@ impl ScopesOptions {
         }
         let mut machine = run.machine.clone();
         if self.wake_within_cache {
-            machine = machine.setting_up(|simulation| {
-                simulation.scheduler(|_| Fair::new().waking_within_cache(true))
-            });
+            machine = waking_within_cache(machine);
         }
         let mut declared = Declared::at(machine.model().map_or(0, nearq_sim::Machine::clock_mhz));
         if let Some(percent) = self.item_percent {

@@ -1,11 +1,9 @@
-//! What is varied, and the effect on the conclusions.
+//! The effect on the conclusions: for everything that is varied and every conclusion, the value, and whether it holds.
 
-use super::question::{Answer, Conclusion};
-use crate::{Error, Machine};
+use super::question::{Answer, Conclusion, Question};
+use super::variation::{Change, Factor};
+use crate::Machine;
 use nearq_report::Summary;
-use nearq_sim::Costs;
-
-// The results of varying the costs: for every cost and conclusion, the value, and whether it holds.
 
 /// The results for one experiment.
 #[derive(Clone, Debug)]
@@ -14,6 +12,10 @@ pub struct Findings {
     pub experiment: &'static str,
     /// The machine's name.
     pub machine: String,
+    /// How large a run was, beside a run of the experiment itself.
+    pub size: &'static str,
+    /// Why nothing is judged, if nothing is.
+    pub too_small: Option<&'static str>,
     /// The conclusions, as they are on the unchanged machine with the first seed.
     pub conclusions: Vec<Conclusion>,
     /// The unchanged machine.
@@ -22,12 +24,12 @@ pub struct Findings {
     pub lines: Vec<Line>,
 }
 
-/// One factor: less, and more.
+/// One factor: less, and more; or the other rule.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// What was varied.
     pub factor: Factor,
-    /// The results with less and with more; `None` if the cost cannot be less.
+    /// The results of the factor's changes, in their order.
     pub cells: [Option<Cell>; 2],
     /// The largest relative change of a value that it causes.
     pub moves: f64,
@@ -38,8 +40,8 @@ pub struct Line {
 /// All conclusions with one thing varied by a given amount.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// The percentage of its value that was used; 100 for the unchanged machine.
-    pub percent: u64,
+    /// How the factor was changed; `None` for the unchanged machine.
+    pub change: Option<Change>,
     /// The median of each conclusion's value.
     pub values: Vec<f64>,
     /// The margins of each conclusion, one for each seed.
@@ -57,6 +59,8 @@ pub enum Verdict {
     Falls,
     /// It fails on the unchanged machine.
     Fails,
+    /// The run is too small to say.
+    Unjudged,
 }
 
 fn median(runs: &[f64]) -> f64 {
@@ -64,13 +68,13 @@ fn median(runs: &[f64]) -> f64 {
 }
 
 impl Cell {
-    fn new(percent: u64, answers: &[&Answer]) -> Self {
+    fn new(change: Option<Change>, answers: &[&Answer]) -> Self {
         let count = answers.first().map_or(0, |answer| answer.conclusions.len());
         let of = |number: usize, get: &dyn Fn(&Conclusion) -> f64| -> Vec<f64> {
             answers.iter().map(|answer| get(&answer.conclusions[number])).collect()
         };
         Self {
-            percent,
+            change,
             values: (0..count).map(|number| median(&of(number, &|one| one.value))).collect(),
             margins: (0..count)
                 .map(|number| of(number, &|one| one.bound.margin(one.value)))
@@ -97,34 +101,50 @@ impl Cell {
     }
 }
 
+impl Line {
+    /// What is varied in one of its cells: `same_llc -50 %`.
+    pub(super) fn name_of(&self, cell: &Cell) -> String {
+        cell.change.map_or_else(String::new, |change| self.factor.changed(change))
+    }
+}
+
 impl Findings {
     /// Puts the answers in order: those of the unchanged machine have nothing varied, the others a factor by number and
-    /// a percentage.
+    /// a change.
     pub(super) fn new(
-        experiment: &'static str,
+        question: &Question,
+        quick: bool,
         machine: &Machine,
         factors: Vec<Factor>,
-        answers: Vec<(Option<(usize, u64)>, Answer)>,
+        answers: Vec<(Option<(usize, Change)>, Answer)>,
     ) -> Self {
-        let cell = |varied: Option<(usize, u64)>| {
+        let cell = |varied: Option<(usize, Change)>| {
             let matching = answers.iter().filter(|(of, _)| *of == varied);
             let matching: Vec<&Answer> = matching.map(|(_, answer)| answer).collect();
-            Cell::new(varied.map_or(100, |(_, percent)| percent), &matching)
+            Cell::new(varied.map(|(_, change)| change), &matching)
         };
         let base = cell(None);
         let line = |(number, factor): (usize, Factor)| {
-            let cells = factor.percents.map(|percent| Some(cell(Some((number, percent?)))));
+            let cells = factor.changes.map(|change| Some(cell(Some((number, change?)))));
             let all = || cells.iter().flatten();
             let moves = all().map(|cell| cell.moves(&base)).fold(0.0, f64::max);
             let used = all().any(|cell| cell.hashes != base.hashes);
             Line { factor, cells, moves, used }
         };
         let mut lines: Vec<Line> = factors.into_iter().enumerate().map(line).collect();
-        // Stable: equals stay in the order of the costs.
+        // Stable: equals stay in the order of the factors.
         lines.sort_by(|a, b| (b.used, b.moves).partial_cmp(&(a.used, a.moves)).expect("no NaN"));
         let first = answers.iter().find(|(varied, _)| varied.is_none());
         let conclusions = first.map_or_else(Vec::new, |(_, answer)| answer.conclusions.clone());
-        Self { experiment, machine: machine.name().into(), conclusions, base, lines }
+        Self {
+            experiment: question.name,
+            machine: machine.name().into(),
+            size: question.sizes[usize::from(quick)],
+            too_small: question.quick_is_too_small.filter(|_| quick),
+            conclusions,
+            base,
+            lines,
+        }
     }
 
     /// The largest relative change of a value that seeds alone cause: a smaller change is not significant.
@@ -138,22 +158,21 @@ impl Findings {
 
     /// The variations with which a conclusion fails that holds on the unchanged machine.
     pub fn falls_with(&self, conclusion: usize) -> Vec<String> {
-        if !self.base.holds(conclusion) {
+        if self.too_small.is_some() || !self.base.holds(conclusion) {
             return Vec::new();
         }
-        let cells = self
-            .lines
-            .iter()
-            .flat_map(|line| line.cells.iter().flatten().map(move |cell| (line.factor.name, cell)));
-        cells
-            .filter(|(_, cell)| !cell.holds(conclusion))
-            .map(|(name, cell)| format!("{name} {}", difference(cell.percent)))
-            .collect()
+        let failing = |cell: &&Cell| !cell.holds(conclusion);
+        let of_line = |line: &Line| -> Vec<String> {
+            line.cells.iter().flatten().filter(failing).map(|cell| line.name_of(cell)).collect()
+        };
+        self.lines.iter().flat_map(of_line).collect()
     }
 
     /// What becomes of a conclusion.
     pub fn verdict(&self, conclusion: usize) -> Verdict {
-        if !self.base.holds(conclusion) {
+        if self.too_small.is_some() {
+            Verdict::Unjudged
+        } else if !self.base.holds(conclusion) {
             Verdict::Fails
         } else if self.falls_with(conclusion).is_empty() {
             Verdict::Survives
@@ -162,7 +181,7 @@ impl Findings {
         }
     }
 
-    /// The costs and parameters that the experiment does not use.
+    /// What the experiment does not use.
     pub fn unused(&self) -> impl Iterator<Item = &'static str> {
         self.lines.iter().filter(|line| !line.used).map(|line| line.factor.name)
     }
@@ -170,7 +189,8 @@ impl Findings {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::question::Bound;
+    use super::super::question::{Bound, tests::question};
+    use super::super::variation::Kind;
     use super::*;
 
     fn answer(value: f64, trace_hash: u64) -> Answer {
@@ -182,15 +202,24 @@ pub(super) mod tests {
     }
 
     fn factor(name: &'static str) -> Factor {
-        Factor { name, cost: Some(40), percents: [Some(50), Some(150)] }
+        let changes = [50, 150].map(|percent| Some(Change::Percent(percent)));
+        Factor { name, kind: Kind::Cost(40), changes }
     }
 
-    /// A machine on which one cost is not used, one moves little, one makes the conclusion fall.
-    pub(in super::super) fn sample() -> Findings {
-        let factors = vec![factor("fork"), factor("clock"), factor("same_llc")];
-        let both = |number: usize, percent: u64, values: [f64; 2], hash: u64| {
-            values.map(|value| (Some((number, percent)), answer(value, hash)))
+    /// A machine on which one cost is not used, one moves little, and one cost and one rule make the conclusion fall. A quick run is too
+    /// small to judge it.
+    pub(in super::super) fn sample(quick: bool) -> Findings {
+        let rule = Factor {
+            name: "wake rule",
+            kind: Kind::Rule("within the cache"),
+            changes: [None, Some(Change::Other)],
         };
+        let factors = vec![factor("fork"), factor("clock"), factor("same_llc"), rule];
+        let with = |number: usize, change: Change, values: [f64; 2], hash: u64| {
+            values.map(|value| (Some((number, change)), answer(value, hash)))
+        };
+        let both =
+            |number, percent, values, hash| with(number, Change::Percent(percent), values, hash);
         let mut answers = vec![(None, answer(2.0, 7)), (None, answer(2.2, 7))];
         answers.extend(both(0, 50, [2.0, 2.2], 7));
         answers.extend(both(0, 150, [2.0, 2.2], 7));
@@ -198,14 +227,16 @@ pub(super) mod tests {
         answers.extend(both(1, 150, [2.15, 2.15], 9));
         answers.extend(both(2, 50, [1.0, 1.2], 10));
         answers.extend(both(2, 150, [3.0, 3.2], 11));
-        Findings::new("dispatch", &Machine::named("grace-72").unwrap(), factors, answers)
+        answers.extend(with(3, Change::Other, [1.4, 1.4], 12));
+        let machine = Machine::named("grace-72").unwrap();
+        Findings::new(&question(), quick, &machine, factors, answers)
     }
 
     #[test]
     fn factors_are_sorted_by_effect_with_unused_ones_last() {
-        let findings = sample();
+        let findings = sample(false);
         let names: Vec<_> = findings.lines.iter().map(|line| line.factor.name).collect();
-        assert_eq!(names, ["same_llc", "clock", "fork"]);
+        assert_eq!(names, ["same_llc", "wake rule", "clock", "fork"]);
         assert_eq!(findings.unused().collect::<Vec<_>>(), ["fork"]);
         assert!((findings.lines[0].moves - 0.476).abs() < 0.001);
         assert!((findings.spread() - 0.0476).abs() < 0.001);
@@ -213,109 +244,22 @@ pub(super) mod tests {
 
     #[test]
     fn a_conclusion_holds_by_the_median_of_its_seeds() {
-        let findings = sample();
+        let findings = sample(false);
         assert!(findings.base.holds(0) && (findings.base.values[0] - 2.1).abs() < 1e-9);
-        assert_eq!(findings.falls_with(0), ["same_llc -50 %"]);
+        assert_eq!(findings.falls_with(0), ["same_llc -50 %", "wake rule: within the cache"]);
         assert_eq!(findings.verdict(0), Verdict::Falls);
-        let mut sound = sample();
-        sound.lines.retain(|line| line.factor.name != "same_llc");
+        let mut sound = sample(false);
+        sound.lines.retain(|line| line.factor.name == "clock");
         assert_eq!(sound.verdict(0), Verdict::Survives);
         sound.base.margins[0] = vec![-0.1];
         assert_eq!((sound.verdict(0), sound.falls_with(0)), (Verdict::Fails, Vec::new()));
     }
-}
 
-// What is varied: one cost, or one parameter of an experiment, at a time.
-
-/// The percentages of its value that a cost is given.
-const PERCENTS: [u64; 2] = [50, 150];
-
-/// Something that is varied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Factor {
-    /// The name of a cost, or of a parameter.
-    pub name: &'static str,
-    /// The value of a cost on the machine; `None` for a parameter.
-    pub cost: Option<u64>,
-    /// A smaller and a larger value, in percent of the cost; `None` if there is no smaller one.
-    pub percents: [Option<u64>; 2],
-}
-
-impl Factor {
-    /// A cost of the machine. Small numbers cannot be halved exactly: the percentages are the actual ones.
-    fn cost(name: &'static str, costs: &Costs) -> Option<Self> {
-        let cost = costs.get(name)?;
-        let [less, more] = PERCENTS.map(|percent| costs.scaled(name, percent)?.get(name));
-        let percent = |changed: u64| (changed * 100).div_ceil(cost.max(1));
-        let less = less.filter(|&less| less < cost).map(percent);
-        let more = percent(more.filter(|&more| more > cost).unwrap_or(cost + 1));
-        Some(Self { name, cost: Some(cost), percents: [less, Some(more)] })
-    }
-
-    /// A parameter of an experiment.
-    fn parameter(name: &'static str) -> Self {
-        Self { name, cost: None, percents: PERCENTS.map(Some) }
-    }
-
-    /// The machine with the cost at `percent`; the same machine for a parameter.
-    pub(super) fn apply(&self, machine: &Machine, percent: u64) -> Machine {
-        let scaled = machine.model().filter(|_| self.cost.is_some()).and_then(|model| {
-            Some(model.clone().with_costs(model.costs().scaled(self.name, percent)?))
-        });
-        scaled.map_or_else(|| machine.clone(), Machine::simulated)
-    }
-
-    /// The parameter at `percent`, if it is one.
-    pub(super) fn setting(&self, percent: u64) -> Option<(&'static str, u64)> {
-        self.cost.is_none().then_some((self.name, percent))
-    }
-
-    /// `same_llc = 40`, or the name of a parameter.
-    pub fn describe(&self) -> String {
-        match self.cost {
-            Some(cost) => format!("{} = {cost}", self.name),
-            None => format!("{} (payload)", self.name),
-        }
+    #[test]
+    fn nothing_is_judged_if_a_quick_run_is_too_small() {
+        let findings = sample(true);
+        assert_eq!((findings.verdict(0), findings.falls_with(0)), (Verdict::Unjudged, Vec::new()));
+        assert_eq!((findings.size, findings.too_small), ("4 items", Some("a few items")));
+        assert_eq!((sample(false).size, sample(false).too_small), ("60 items", None));
     }
 }
-
-/// `-50 %`: a percentage as a difference.
-pub(super) fn difference(percent: u64) -> String {
-    format!("{:+} %", percent.cast_signed() - 100)
-}
-
-/// The costs of a machine and the parameters of an experiment: all, or those of these names.
-pub(super) fn factors(
-    machine: &Machine,
-    parameters: &[&'static str],
-    only: &[String],
-) -> Result<Vec<Factor>, Error> {
-    let wanted = |name: &&&'static str| only.is_empty() || only.iter().any(|one| one == **name);
-    let model = machine.model().ok_or_else(|| {
-        Error::input(format!(
-            "--on {}: the costs of a real machine cannot be varied; give a simulated one: {}",
-            machine.name(),
-            Machine::NAMES.join(", ")
-        ))
-    })?;
-    let costs = Costs::NAMES.iter().filter(wanted);
-    let costs = costs.filter_map(|name| Factor::cost(name, model.costs()));
-    let parameters = parameters.iter().filter(wanted).map(|name| Factor::parameter(name));
-    Ok(costs.chain(parameters).collect())
-}
-
-/// Refuses a name that neither a cost nor a parameter has.
-pub(super) fn check_names(only: &[String], parameters: &[&'static str]) -> Result<(), Error> {
-    let known = || Costs::NAMES.iter().chain(parameters);
-    match only.iter().find(|name| !known().any(|one| one == name)) {
-        None => Ok(()),
-        Some(name) => Err(Error::input(format!(
-            "--costs {name}: no such cost; give some of {}",
-            known().copied().collect::<Vec<_>>().join(", ")
-        ))),
-    }
-}
-
-#[cfg(test)]
-#[path = "tests/variation.rs"]
-mod variation_tests;

@@ -1,28 +1,34 @@
 //! `nearq sim sensitivity`: which conclusions of the experiments survive when the simulated machine costs something
-//! else.
+//! else, or has other rules.
 //!
 //! The costs of a simulated machine are other people's measurements, with errors of their own, and none of them is
 //! fitted to a result. So each is halved and raised by half, one at a time, and the experiment is run again. A
 //! conclusion that holds throughout does not depend on that number; one that falls says which number to measure better.
+//! Four rules of the machine are replaced by another one in the same way: a conclusion that falls then depends on how the
+//! machine is modelled.
+//!
+//! - `question`: what an experiment provides; `questions`: that of each experiment
+//! - `variation`: what is varied
+//! - `findings`: the effect; `render`: the tables and the picture
 
 mod findings;
 mod question;
+mod questions;
 mod render;
+mod variation;
 
-pub use findings::Factor;
 pub use findings::{Cell, Findings, Line, Verdict};
 pub use question::{Answer, Bound, Conclusion, Question, Setting};
+pub use variation::{Change, Factor, Kind};
 
 use crate::harness::options::{number, within};
 use crate::harness::simulated;
 use crate::{Error, Machine, Progress};
 use clap::Args;
-use findings::{check_names, difference, factors};
 use nearq_report::{Collector, Environment, Outputs, Report, metric};
 use serde_json::json;
+use variation::{check_names, factors};
 
-/// The experiments that come to conclusions, in the order of the tables.
-static QUESTIONS: [&Question; 3] = [&question::SCOPES, &question::DISPATCH, &question::JOIN];
 /// The value of `--experiment` for all of them.
 pub const ALL: &str = "all";
 /// Most seeds.
@@ -36,11 +42,13 @@ pub struct SensitivityOptions {
     #[arg(long = "on", value_name = "MACHINE")]
     pub machine: Option<String>,
 
-    /// The experiment whose conclusions are tested, or `all`
+    /// The experiment whose conclusions are tested: `scopes`, `dispatch`, `join`, `lock`, `home`, `highpri`, `numa`, or `all` that have
+    /// conclusions for the machine
     #[arg(long, value_name = "EXPERIMENT", default_value = ALL)]
     pub experiment: Option<String>,
 
-    /// Vary only these costs: names, separated by commas
+    /// Vary only these: names of costs, of rules of the machine ("home agent", "wake rule", SMT, "far atomics") or of parts of the load of
+    /// `scopes` (item_work, sha512, generate), separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub costs: Vec<String>,
 
@@ -61,14 +69,14 @@ impl SensitivityOptions {
     /// The experiments asked for.
     fn questions(&self) -> Result<Vec<&'static Question>, Error> {
         let wanted = self.experiment.as_deref().unwrap_or(ALL);
-        let found: Vec<_> = QUESTIONS
+        let found: Vec<_> = questions::ALL
             .into_iter()
             .filter(|question| wanted == ALL || question.name == wanted)
             .collect();
         if found.is_empty() {
             return Err(Error::input(format!(
                 "--experiment {wanted}: no such experiment, or one without conclusions; give {ALL} or {}",
-                QUESTIONS.map(|question| question.name).join(", ")
+                questions::ALL.map(|question| question.name).join(", ")
             )));
         }
         Ok(found)
@@ -93,29 +101,29 @@ struct Case {
 #[derive(Clone, Copy, Debug)]
 struct Task {
     case: usize,
-    varied: Option<(usize, u64)>,
+    varied: Option<(usize, Change)>,
     seed: u64,
 }
 
 impl Task {
     fn run(self, case: &Case, quick: bool) -> Result<Answer, Error> {
-        let varied = self.varied.map(|(factor, percent)| (&case.factors[factor], percent));
+        let varied = self.varied.map(|(factor, change)| (&case.factors[factor], change));
         let machine = match varied {
-            Some((factor, percent)) => factor.apply(&case.machine, percent),
+            Some((factor, change)) => factor.apply(&case.machine, change),
             None => case.machine.clone(),
         };
-        let parameter = varied.and_then(|(factor, percent)| factor.setting(percent));
+        let parameter = varied.and_then(|(factor, change)| factor.setting(change));
         let setting = Setting { machine: &machine, parameter, seed: self.seed, quick };
         (case.question.ask)(&setting).map_err(|error| match (error, varied) {
-            (Error::Run(text), Some((factor, percent))) => {
-                Error::run(format!("with {} at {}: {text}", factor.name, difference(percent)))
+            (Error::Run(text), Some((factor, change))) => {
+                Error::run(format!("with {}: {text}", factor.changed(change)))
             }
             (error, _) => error,
         })
     }
 }
 
-/// Varies one cost after the other and says which conclusions survive.
+/// Varies one cost, or one rule, after the other and says which conclusions survive.
 pub fn sensitivity(options: &SensitivityOptions, progress: &Progress) -> Result<Report, Error> {
     let result = examine(options, progress);
     progress.end();
@@ -127,13 +135,7 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
     let parameters: Vec<&'static str> =
         questions.iter().flat_map(|question| question.parameters).copied().collect();
     check_names(&options.costs, &parameters)?;
-    let case = |&question: &&'static Question| {
-        let name = options.machine.as_deref().unwrap_or(question.machine);
-        let machine = Machine::named(name)?;
-        let factors = factors(&machine, question.parameters, &options.costs)?;
-        Ok(Case { question, machine, factors })
-    };
-    let cases: Vec<Case> = questions.iter().map(case).collect::<Result<_, Error>>()?;
+    let (cases, left_out) = cases(options, &questions)?;
 
     let tasks = tasks(&cases, runs);
     let count = tasks.len();
@@ -147,7 +149,8 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
         let of_case = answered.extract_if(.., |(task, _)| task.case == number).collect::<Vec<_>>();
         let of_case = of_case.into_iter().map(|(task, answer)| (task.varied, answer));
         let findings = Findings::new(
-            case.question.name,
+            case.question,
+            options.quick,
             &case.machine,
             case.factors.clone(),
             of_case.collect(),
@@ -156,12 +159,13 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
         all.push(findings);
     }
     let rows = collector.rows();
-    let text = render::text(&all, runs, options.quick);
+    let text = render::text(&all, &left_out, runs, options.quick);
     let svg = render::picture(&all);
     let parameters = json!({
         "quick": options.quick,
         "runs": runs,
         "experiments": all.iter().map(Findings::json).collect::<Vec<_>>(),
+        "left_out": left_out,
     });
     let listed = |of: &dyn Fn(&Case) -> &str| {
         let mut names: Vec<&str> = cases.iter().map(of).collect();
@@ -184,15 +188,33 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
     })
 }
 
+/// The experiments on their machines, and which of several are left out because they have no conclusions for the machine.
+fn cases(
+    options: &SensitivityOptions,
+    questions: &[&'static Question],
+) -> Result<(Vec<Case>, Vec<String>), Error> {
+    let (mut cases, mut left_out) = (Vec::new(), Vec::new());
+    for &question in questions {
+        let machine = Machine::named(options.machine.as_deref().unwrap_or(question.machine))?;
+        let factors = factors(&machine, question.parameters, &options.costs)?;
+        match question.check(&machine) {
+            Ok(()) => cases.push(Case { question, machine, factors }),
+            Err(refused) if questions.len() == 1 => return Err(refused),
+            Err(refused) => left_out.push(refused.to_string()),
+        }
+    }
+    Ok((cases, left_out))
+}
+
 /// Every run that is needed: of each case, unchanged and with each factor less and more, each with every seed.
 fn tasks(cases: &[Case], runs: usize) -> Vec<Task> {
     let mut tasks = Vec::new();
-    for (number, case) in cases.iter().enumerate() {
-        let varied = case.factors.iter().enumerate().flat_map(|(factor, changes)| {
-            changes.percents.into_iter().flatten().map(move |percent| Some((factor, percent)))
+    for (case, Case { factors, .. }) in cases.iter().enumerate() {
+        let varied = factors.iter().enumerate().flat_map(|(number, factor)| {
+            factor.changes.into_iter().flatten().map(move |change| Some((number, change)))
         });
         for varied in std::iter::once(None).chain(varied) {
-            tasks.extend((0..runs as u64).map(|seed| Task { case: number, varied, seed }));
+            tasks.extend((0..runs as u64).map(|seed| Task { case, varied, seed }));
         }
     }
     tasks
@@ -212,8 +234,7 @@ impl Findings {
         add("as it is", &self.base.margins);
         for line in &self.lines {
             for cell in line.cells.iter().flatten() {
-                let name = format!("{} {}", line.factor.name, difference(cell.percent));
-                add(&name, &cell.margins);
+                add(&line.name_of(cell), &cell.margins);
             }
         }
     }
@@ -225,13 +246,15 @@ impl Findings {
                 "name": one.name,
                 "bound": one.bound.to_string(),
                 "value": self.base.values[number],
-                "holds": self.base.holds(number),
+                "holds": self.too_small.is_none().then(|| self.base.holds(number)),
                 "falls_with": self.falls_with(number),
             })
         });
         json!({
             "name": self.experiment,
             "machine": self.machine,
+            "size": self.size,
+            "too_small": self.too_small,
             "conclusions": conclusions.collect::<Vec<_>>(),
             "not_used": self.unused().collect::<Vec<_>>(),
         })
@@ -250,12 +273,15 @@ mod tests {
             error.to_string()
         };
         let plain = SensitivityOptions::default;
-        let text = refused(SensitivityOptions { experiment: Some("lock".into()), ..plain() });
-        assert!(text.contains("--experiment lock") && text.contains("dispatch"), "{text}");
+        let text = refused(SensitivityOptions { experiment: Some("rwlock".into()), ..plain() });
+        assert!(text.contains("--experiment rwlock") && text.contains("dispatch"), "{text}");
         let text = refused(SensitivityOptions { runs: Some(0), ..plain() });
         assert_eq!(text, "--runs 0: give a number from 1 to 1000");
         let text = refused(SensitivityOptions { costs: vec!["luck".into()], ..plain() });
-        assert!(text.starts_with("--costs luck: no such cost"), "{text}");
+        assert!(
+            text.starts_with("--costs luck: no such cost") && text.contains("wake rule"),
+            "{text}"
+        );
         let text = refused(SensitivityOptions { machine: Some("here".into()), ..plain() });
         assert!(text.contains("--on here") && text.contains("simulated"), "{text}");
         let text = refused(SensitivityOptions {
@@ -267,21 +293,39 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_does_a_sixth_of_the_work() {
+    fn a_quick_run_does_a_sixth_of_the_work_as_far_as_it_can() {
+        // The storm of `home` and the crowd of `highpri` cannot be much smaller.
         let runs = |quick| SensitivityOptions { quick, ..Default::default() }.runs().unwrap();
         let [full, quick] = [runs(false), runs(true)];
-        assert!(6 * quick as u32 * question::DURATIONS[1] <= full as u32 * question::DURATIONS[0]);
-        assert!(6 * quick * question::ITEMS[1] <= full * question::ITEMS[0]);
+        let is_a_sixth = |sizes: [usize; 2]| 6 * quick * sizes[1] <= full * sizes[0];
+        assert!(is_a_sixth(questions::scopes::DURATIONS.map(|time| time.as_millis() as usize)));
+        assert!(is_a_sixth(questions::dispatch::ITEMS));
+        let lock = |size: questions::lock::Size| {
+            size.writers.iter().sum::<usize>() * size.duration.as_millis() as usize
+        };
+        assert!(is_a_sixth(questions::lock::SIZES.map(lock)));
+        assert!(is_a_sixth(questions::numa::FILES));
+    }
+
+    #[test]
+    fn of_several_experiments_those_without_conclusions_are_left_out() {
+        let options = SensitivityOptions { machine: Some("core:2".into()), ..Default::default() };
+        let (cases, left_out) = cases(&options, &options.questions().unwrap()).unwrap();
+        let names: Vec<_> = cases.iter().map(|case| case.question.name).collect();
+        assert_eq!(names, ["scopes", "join", "highpri"]);
+        assert_eq!(left_out.len(), 4);
+        assert!(left_out[1].starts_with("lock has no conclusions for core:2: "), "{left_out:?}");
     }
 
     #[test]
     fn every_factor_is_tried_both_ways_with_every_seed() {
         let machine = Machine::named("l3:2 core:2").unwrap();
-        let factors = factors(&machine, &[], &["wake_up".into(), "own_line".into()]).unwrap();
-        let case = Case { question: QUESTIONS[1], machine, factors };
+        let only = ["wake_up", "own_line", "wake rule"].map(String::from);
+        let factors = factors(&machine, &[], &only).unwrap();
+        let case = Case { question: questions::ALL[1], machine, factors };
         let tasks = tasks(&[case], 2);
-        // Unchanged; own_line has no less on this machine; wake_up has both.
-        assert_eq!(tasks.len(), 2 * (1 + 1 + 2));
+        // Unchanged; own_line has no less on this machine; wake_up has both; there is one other rule.
+        assert_eq!(tasks.len(), 2 * (1 + 1 + 2 + 1));
         assert!(tasks[..2].iter().all(|task| task.varied.is_none()));
     }
 }

@@ -1,8 +1,8 @@
-//! The tables and the picture of `sensitivity`: cost by conclusion.
+//! The tables and the picture of `sensitivity`: what is varied by conclusion.
 
-use super::findings::difference;
 use super::findings::{Cell, Findings, Line, Verdict};
 use super::question::Bound;
+use super::variation::{Change, Kind, difference};
 use crate::plots::heat::{Heat, draw};
 use nearq_report::{Table, rounded};
 use std::ops::Range;
@@ -22,15 +22,18 @@ const MOST_PAIRS: usize = 5;
 const MOST_LINES: usize = 16;
 
 /// Everything for people.
-pub(super) fn text(all: &[Findings], runs: usize, quick: bool) -> String {
+pub(super) fn text(all: &[Findings], left_out: &[String], runs: usize, quick: bool) -> String {
     let quick = if quick { "short runs, " } else { "" };
     let mut text = format!(
-        "nearq sim sensitivity: which conclusions hang on which cost of the simulated machine\n\
-         Every cost is halved and raised by half, one at a time; {quick}{runs} {} each, medians.\n",
+        "nearq sim sensitivity: which conclusions hang on which cost, and which rule, of the simulated machine\n\
+         Every cost is halved and raised by half, every rule replaced, one at a time; {quick}{runs} {} each, medians.\n",
         if runs == 1 { "seed" } else { "seeds" },
     );
     for findings in all {
         text.push_str(&format!("\n{}", section(findings)));
+    }
+    if !left_out.is_empty() {
+        text.push_str(&format!("\nLeft out: {}\n", left_out.join("; ")));
     }
     text
 }
@@ -41,7 +44,12 @@ fn number(conclusion: usize) -> String {
 }
 
 fn section(findings: &Findings) -> String {
-    let mut text = format!("{} on {}\n\n", findings.experiment, findings.machine);
+    let Findings { experiment, machine, size, .. } = findings;
+    let mut text = format!("{experiment} on {machine}: {size}\n");
+    if let Some(why) = findings.too_small {
+        text.push_str(&format!("Too small to judge: {why}. Leave --quick out.\n"));
+    }
+    text.push('\n');
     for (at, conclusion) in findings.conclusions.iter().enumerate() {
         text.push_str(&format!(
             "  {}  {}: {} ({}), {}\n",
@@ -78,6 +86,7 @@ fn verdict_text(findings: &Findings, conclusion: usize) -> String {
         format!(" (with {agree} of {} seeds)", margins.len())
     };
     match findings.verdict(conclusion) {
+        Verdict::Unjudged => "not judged".into(),
         Verdict::Survives => format!("holds{seeds}, and survives every change"),
         Verdict::Fails => format!("fails as it is{seeds}"),
         Verdict::Falls => {
@@ -96,11 +105,15 @@ fn table(findings: &Findings, conclusions: Range<usize>) -> Table {
     headings.extend(conclusions.clone().map(number));
     headings.push("moves".into());
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-    let title = "The value of each conclusion with less and with more of a cost, `!` where it fails; what moves a value most \
-                 comes first";
+    let judged = findings.too_small.is_none();
+    let marked = if judged { ", `!` where it fails" } else { "" };
+    let title = format!(
+        "The value of each conclusion with less and with more of a cost, or with the other rule{marked}; what moves a value most \
+         comes first"
+    );
     let mut table = Table::new(title, &headings);
     let mut cells = vec!["as it is".to_owned()];
-    cells.extend(conclusions.clone().map(|at| verdict(&findings.base, at)));
+    cells.extend(conclusions.clone().map(|at| verdict(&findings.base, at, judged)));
     table.row(cells);
     let spread = findings.spread();
     let mut within_spread = false;
@@ -112,18 +125,18 @@ fn table(findings: &Findings, conclusions: Range<usize>) -> Table {
                 spread * 100.0
             ));
         }
-        table.row(row(line, conclusions.clone()));
+        table.row(row(line, conclusions.clone(), judged));
     }
     table
 }
 
-fn row(line: &Line, conclusions: Range<usize>) -> Vec<String> {
+fn row(line: &Line, conclusions: Range<usize>, judged: bool) -> Vec<String> {
     let mut name = line.factor.describe();
-    for (cell, usual) in line.cells.iter().zip(COLUMNS) {
-        if let Some(cell) = cell
-            && cell.percent.abs_diff(usual) > ROUNDING
+    for (change, usual) in line.factor.changes.iter().zip(COLUMNS) {
+        if let Some(Change::Percent(percent)) = change
+            && percent.abs_diff(usual) > ROUNDING
         {
-            name.push_str(&format!(" ({})", difference(cell.percent)));
+            name.push_str(&format!(" ({})", difference(*percent)));
         }
     }
     let mut cells = vec![name];
@@ -131,16 +144,21 @@ fn row(line: &Line, conclusions: Range<usize>) -> Vec<String> {
         let [less, more] = line
             .cells
             .each_ref()
-            .map(|cell| cell.as_ref().map_or("-".into(), |cell| verdict(cell, at)));
-        format!("{less} / {more}")
+            .map(|cell| cell.as_ref().map_or("-".into(), |cell| verdict(cell, at, judged)));
+        if is_rule(line) { more } else { format!("{less} / {more}") }
     }));
     cells.push(format!("{:.1} %", line.moves * 100.0));
     cells
 }
 
-/// `5.11`, or `1.02!` where the conclusion fails.
-fn verdict(cell: &Cell, conclusion: usize) -> String {
-    let mark = if cell.holds(conclusion) { "" } else { "!" };
+/// Whether there is one other rule, and no less and more.
+fn is_rule(line: &Line) -> bool {
+    matches!(line.factor.kind, Kind::Rule(_))
+}
+
+/// `5.11`, or `1.02!` where the conclusion fails, if it is judged.
+fn verdict(cell: &Cell, conclusion: usize, judged: bool) -> String {
+    let mark = if cell.holds(conclusion) || !judged { "" } else { "!" };
     format!("{}{mark}", value(cell.values[conclusion]))
 }
 
@@ -149,9 +167,10 @@ fn value(ratio: f64) -> String {
     if ratio.abs() < 10.0 { format!("{ratio:.3}") } else { rounded(ratio) }
 }
 
-/// Margins in colour: one diagram for each experiment.
+/// Margins in colour: one diagram for each experiment that is judged.
 pub(super) fn picture(all: &[Findings]) -> String {
-    let diagrams: Vec<Heat> = all.iter().map(heat).collect();
+    let judged = all.iter().filter(|findings| findings.too_small.is_none());
+    let diagrams: Vec<Heat> = judged.map(heat).collect();
     draw("nearq sim sensitivity: what each conclusion hangs on", &diagrams)
 }
 
@@ -176,9 +195,11 @@ fn heat(findings: &Findings) -> Heat {
         (0..count).flat_map(of).collect()
     };
     let row = |line: &&Line| {
-        // If there is no less, nothing changes.
-        let cells = line.cells.each_ref().map(|cell| cell.as_ref().unwrap_or(&findings.base));
-        (line.factor.describe(), margins(cells))
+        let [less, more] =
+            line.cells.each_ref().map(|cell| cell.as_ref().unwrap_or(&findings.base));
+        // The other rule stands in both columns. If a cost has no less, nothing changes there.
+        let less = if is_rule(line) { more } else { less };
+        (line.factor.describe(), margins([less, more]))
     };
     let mut rows = vec![("as it is".to_owned(), margins([&findings.base; 2]))];
     rows.extend(shown.iter().map(row));
@@ -189,7 +210,7 @@ fn heat(findings: &Findings) -> Heat {
         .map(|(at, one)| format!("{}: {} ({})", number(at), one.name, one.bound))
         .collect();
     if shown.len() < used.len() {
-        notes.push(format!("{} costs that move less are not shown", used.len() - shown.len()));
+        notes.push(format!("{} rows that move less are not shown", used.len() - shown.len()));
     }
     let which = if pairs { "" } else { ", the worse of less and more" };
     Heat {
@@ -211,28 +232,54 @@ mod tests {
 
     #[test]
     fn the_table_says_what_holds_where() {
-        let text = text(&[sample()], 2, true);
+        let text = text(&[sample(false)], &["join has none".into()], 2, false);
         for part in [
-            "short runs, 2 seeds each",
-            "dispatch on grace-72",
-            "C1  shards pay: 2.100 (at least 1.5), holds, and falls with same_llc -50 %",
+            "replaced, one at a time; 2 seeds each",
+            "dispatch on grace-72: 60 items\n",
+            "C1  shards pay: 2.100 (at least 1.5), holds, and falls with same_llc -50 %, wake rule: within the cache",
             "as it is",
-            "not used, the same run to the last event: fork",
+            "not used, the same run to the last event: fork\n",
+            "\nLeft out: join has none\n",
         ] {
             assert!(text.contains(part), "{part} is missing from\n{text}");
         }
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         let words: Vec<_> = line("same_llc = 40").split_whitespace().skip(3).collect();
         assert_eq!(words, ["1.100!", "/", "3.100", "47.6", "%"]);
-        let order = ["same_llc", "seeds alone move", "clock", "not used"]
+        let words: Vec<_> =
+            line("wake rule: within the cache").split_whitespace().skip(5).collect();
+        assert_eq!(words, ["1.400!", "33.3", "%"]);
+        let order = ["same_llc", "wake rule", "seeds alone move", "clock", "not used"]
             .map(|name| text.lines().position(|line| line.starts_with(name)).unwrap());
         assert!(order.is_sorted(), "{order:?} in\n{text}");
     }
 
     #[test]
-    fn the_picture_has_a_row_for_each_cost_that_is_used() {
-        let svg = picture(&[sample()]);
-        for word in ["same_llc = 40", "clock = 40", "C1 -50 %", "C1 +50 %", "as it is"] {
+    fn what_is_too_small_is_neither_judged_nor_drawn() {
+        let text = text(&[sample(true)], &[], 1, true);
+        for part in [
+            "short runs, 1 seed each",
+            "dispatch on grace-72: 4 items\nToo small to judge: a few items. Leave --quick out.\n",
+            "C1  shards pay: 2.100 (at least 1.5), not judged\n",
+        ] {
+            assert!(text.contains(part), "{part} is missing from\n{text}");
+        }
+        assert!(!text.contains('!') && !text.contains("Left out"), "{text}");
+        let drawn = |all: &[Findings]| picture(all).matches(">clock = 40<").count();
+        assert_eq!((drawn(&[sample(true), sample(false)]), drawn(&[sample(true)])), (1, 0));
+    }
+
+    #[test]
+    fn the_picture_has_a_row_for_each_factor_that_is_used() {
+        let svg = picture(&[sample(false)]);
+        for word in [
+            "same_llc = 40",
+            "clock = 40",
+            "wake rule: within the cache",
+            "C1 -50 %",
+            "C1 +50 %",
+            "as it is",
+        ] {
             assert!(svg.contains(&format!(">{word}<")), "{word} is missing");
         }
         assert!(!svg.contains("fork"), "a cost that is not used is not drawn");

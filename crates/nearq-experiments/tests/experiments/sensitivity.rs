@@ -9,7 +9,7 @@ fn run() -> Report {
     let options = SensitivityOptions {
         machine: Some("l3:2 core:4".into()),
         experiment: Some("dispatch".into()),
-        costs: vec!["other_llc".into(), "fork".into()],
+        costs: ["other_llc", "fork", "far atomics", "SMT"].map(String::from).into(),
         quick: true,
         runs: Some(2),
         ..SensitivityOptions::default()
@@ -18,10 +18,18 @@ fn run() -> Report {
 }
 
 #[test]
-fn two_costs_give_a_table_that_marks_the_unused_one() {
+fn costs_and_rules_give_a_table_that_names_the_unused_ones() {
     let report = run();
     assert_eq!((report.experiment, report.machine.as_str()), ("sensitivity", "l3:2 core:4"));
-    for scenario in ["as it is", "other_llc -50 %", "other_llc +50 %", "fork -50 %", "fork +50 %"] {
+    for scenario in [
+        "as it is",
+        "other_llc -50 %",
+        "other_llc +50 %",
+        "fork -50 %",
+        "fork +50 %",
+        "far atomics: on",
+        "SMT: a busy sibling costs nothing",
+    ] {
         let row = report.find(scenario, CONCLUSION, metric::MARGIN);
         assert_eq!(row.map(|row| row.summary.runs), Some(2), "{scenario}");
     }
@@ -29,9 +37,10 @@ fn two_costs_give_a_table_that_marks_the_unused_one() {
     assert_eq!(margin("fork +50 %"), margin("as it is"), "no process is created here");
     assert_ne!(margin("other_llc +50 %"), margin("as it is"));
     let experiment = &report.parameters["experiments"][0];
-    assert_eq!(experiment["not_used"], serde_json::json!(["fork"]));
+    assert_ne!(margin("far atomics: on"), margin("as it is"));
+    assert_eq!(experiment["not_used"], serde_json::json!(["fork", "SMT"]), "a core has one CPU");
     assert!(experiment["conclusions"][0]["holds"].is_boolean());
-    assert!(report.text.contains("not used, the same run to the last event: fork"));
+    assert!(report.text.contains("not used, the same run to the last event: fork, SMT"));
     assert!(report.text.lines().any(|line| line.starts_with("other_llc = ")), "{}", report.text);
     assert!(report.svg.contains("other_llc"));
 

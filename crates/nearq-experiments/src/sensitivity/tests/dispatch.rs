@@ -1,4 +1,4 @@
-//! Tests of `question`: the conclusions of `dispatch` with an issuer on each CPU.
+//! Tests of the conclusions of `dispatch` with an issuer on each CPU.
 
 use super::*;
 
@@ -17,6 +17,6 @@ fn the_conclusions_depend_on_the_shape() {
     let shards = names("l3:1 core:16");
     assert!(shards.len() == 2 && shards[0].starts_with("cache_shard does"), "{shards:?}");
     assert_eq!(names("l3:2 core:2"), ["cache does at least as many items as system"]);
-    let error = ask("l3:1 core:2").unwrap_err();
+    let error = DISPATCH.check(&Machine::named("l3:1 core:2").unwrap()).unwrap_err();
     assert!(error.exit_status() == 2 && error.to_string().contains("l3:1 core:2"), "{error}");
 }

@@ -1,6 +1,7 @@
-//! Tests of `question`: the conclusions of `join`.
+//! Tests of the conclusions of `join`.
 
 use super::*;
+use crate::Machine;
 
 fn ask(machine: &str, seed: u64) -> Result<Answer, Error> {
     let machine = Machine::named(machine).unwrap();

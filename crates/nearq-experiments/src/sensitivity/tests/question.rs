@@ -2,6 +2,28 @@
 
 use super::*;
 
+/// A question of which only the description is used.
+pub(in super::super) fn question() -> Question {
+    Question {
+        name: "dispatch",
+        machine: "grace-72",
+        parameters: &[],
+        sizes: ["60 items", "4 items"],
+        quick_is_too_small: Some("a few items"),
+        refuses: |machine| (machine.parallelism() == 1).then(|| "it has one CPU".into()),
+        ask: |_| Err(Error::run("only described")),
+    }
+}
+
+#[test]
+fn a_machine_without_conclusions_is_refused_with_the_reason() {
+    let check = |name| question().check(&Machine::named(name).unwrap());
+    assert_eq!(check("core:2"), Ok(()));
+    let error = check("core:1").unwrap_err();
+    assert_eq!(error.exit_status(), 2);
+    assert_eq!(error.to_string(), "dispatch has no conclusions for core:1: it has one CPU");
+}
+
 #[test]
 fn margins_are_positive_where_a_bound_is_kept() {
     assert_eq!(Bound::AtLeast(1.5).margin(2.0), 0.5);

@@ -1,4 +1,4 @@
-//! Tests of `question`: the conclusions of `scopes`.
+//! Tests of the conclusions of `scopes`.
 
 use super::*;
 use crate::scopes::Policy;
