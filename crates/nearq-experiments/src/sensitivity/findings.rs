@@ -3,6 +3,7 @@
 use super::question::{Answer, Conclusion, Question};
 use super::variation::{Change, Factor};
 use crate::Machine;
+use crate::harness::options::too_small;
 use nearq_report::Summary;
 
 /// The results for one experiment.
@@ -15,7 +16,7 @@ pub struct Findings {
     /// How large a run was, beside a run of the experiment itself.
     pub size: &'static str,
     /// Why nothing is judged, if nothing is.
-    pub too_small: Option<&'static str>,
+    pub too_small: Option<String>,
     /// The conclusions, as they are on the unchanged machine with the first seed.
     pub conclusions: Vec<Conclusion>,
     /// The unchanged machine.
@@ -124,6 +125,8 @@ impl Findings {
             Cell::new(varied.map(|(_, change)| change), &matching)
         };
         let base = cell(None);
+        let least = question.least_runs[usize::from(quick)];
+        let too_small = too_small(machine, [base.hashes.len(), least], &[]);
         let line = |(number, factor): (usize, Factor)| {
             let cells = factor.changes.map(|change| Some(cell(Some((number, change?)))));
             let all = || cells.iter().flatten();
@@ -140,7 +143,7 @@ impl Findings {
             experiment: question.name,
             machine: machine.name().into(),
             size: question.sizes[usize::from(quick)],
-            too_small: question.quick_is_too_small.filter(|_| quick),
+            too_small,
             conclusions,
             base,
             lines,
@@ -256,10 +259,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_is_judged_if_a_quick_run_is_too_small() {
+    fn nothing_is_judged_with_too_few_seeds() {
         let findings = sample(true);
         assert_eq!((findings.verdict(0), findings.falls_with(0)), (Verdict::Unjudged, Vec::new()));
-        assert_eq!((findings.size, findings.too_small), ("4 items", Some("a few items")));
+        let why = "Too small to judge: --runs 2. Give --runs 3, or more.";
+        assert_eq!((findings.size, findings.too_small.as_deref()), ("4 items", Some(why)));
         assert_eq!((sample(false).size, sample(false).too_small), ("60 items", None));
     }
 }

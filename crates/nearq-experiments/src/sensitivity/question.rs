@@ -13,8 +13,8 @@ pub struct Question {
     pub parameters: &'static [&'static str],
     /// How large a run is, and a quick one, beside a run of the experiment itself.
     pub sizes: [&'static str; 2],
-    /// Why a quick run says nothing about the conclusions, if it does not.
-    pub quick_is_too_small: Option<&'static str>,
+    /// The seeds without which runs of these sizes say nothing about the conclusions.
+    pub least_runs: [usize; 2],
     /// Why there are no conclusions for a machine, if there are none.
     pub refuses: fn(&Machine) -> Option<String>,
     /// Runs what the conclusions need, once.

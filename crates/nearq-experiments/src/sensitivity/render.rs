@@ -46,8 +46,8 @@ fn number(conclusion: usize) -> String {
 fn section(findings: &Findings) -> String {
     let Findings { experiment, machine, size, .. } = findings;
     let mut text = format!("{experiment} on {machine}: {size}\n");
-    if let Some(why) = findings.too_small {
-        text.push_str(&format!("Too small to judge: {why}. Leave --quick out.\n"));
+    if let Some(why) = &findings.too_small {
+        text.push_str(&format!("{why}\n"));
     }
     text.push('\n');
     for (at, conclusion) in findings.conclusions.iter().enumerate() {
@@ -259,7 +259,7 @@ mod tests {
         let text = text(&[sample(true)], &[], 1, true);
         for part in [
             "short runs, 1 seed each",
-            "dispatch on grace-72: 4 items\nToo small to judge: a few items. Leave --quick out.\n",
+            "dispatch on grace-72: 4 items\nToo small to judge: --runs 2. Give --runs 3, or more.\n",
             "C1  shards pay: 2.100 (at least 1.5), not judged\n",
         ] {
             assert!(text.contains(part), "{part} is missing from\n{text}");

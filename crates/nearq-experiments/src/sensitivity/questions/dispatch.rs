@@ -19,7 +19,7 @@ pub(in crate::sensitivity) static DISPATCH: Question = Question {
         "15,000 items of all issuers together, where `bench dispatch` has 60,000 and 5 seeds",
         "4,000 items of all issuers together",
     ],
-    quick_is_too_small: None,
+    least_runs: [1, 1],
     refuses: |machine| {
         let none = !targets::has_shards(machine) && !has_caches(machine);
         none.then(|| {

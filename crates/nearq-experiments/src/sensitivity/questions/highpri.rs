@@ -17,7 +17,7 @@ pub(in crate::sensitivity) static HIGHPRI: Question = Question {
         "0.4 s a run, as in `bench highpri --quick`, where `bench highpri` has 1 s and 3 seeds",
         "0.4 s a run, as in `bench highpri --quick`",
     ],
-    quick_is_too_small: None,
+    least_runs: [1, 1],
     refuses: |_| None,
     ask: |setting| answer(setting, THREADS, DURATION),
 };

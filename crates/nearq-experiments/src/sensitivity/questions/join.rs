@@ -11,7 +11,7 @@ pub(in crate::sensitivity) static JOIN: Question = Question {
     machine: "ryzen-3900x",
     parameters: &[],
     sizes: ["runs as in `bench join`", "runs as in `bench join --quick`"],
-    quick_is_too_small: None,
+    least_runs: [2, 2],
     refuses: |_| None,
     ask,
 };

@@ -5,8 +5,8 @@ use crate::numa::{COMPARED_POOLS, one_run};
 use crate::sensitivity::question::{Answer, Bound, Conclusion, Question, Setting, joined};
 use nearq_topology::AffinityScope;
 
-/// Files of the job: as many as in the experiment, and in a quick run of it.
-pub(in crate::sensitivity) const FILES: [usize; 2] = [720, 240];
+/// Files of the job, and of that of a quick run.
+pub(in crate::sensitivity) const FILES: [usize; 2] = [720, 120];
 
 /// What a job may take longer, as a share: some one deviation of a job. The experiment counts a difference only if it exceeds that, and
 /// with a few seeds a gain of 1 % cannot be told from none.
@@ -19,9 +19,9 @@ pub(in crate::sensitivity) static NUMA: Question = Question {
     parameters: &[],
     sizes: [
         "720 files, as in `bench numa`; a gain of 1 % shows only in the 48 seeds there, so here no loss is looked for",
-        "240 files",
+        "120 files",
     ],
-    quick_is_too_small: Some("one such job takes some 2 % more or less than another"),
+    least_runs: [2, 12],
     refuses: |machine| {
         let single = machine.pods(AffinityScope::Numa).len() < 2;
         single.then(|| "it has one node; give a machine such as opteron-2s".into())

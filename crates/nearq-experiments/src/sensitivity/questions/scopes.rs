@@ -6,15 +6,15 @@ use std::time::Duration;
 
 /// Virtual time of one run, and of a quick one.
 pub(in crate::sensitivity) const DURATIONS: [Duration; 2] =
-    [Duration::from_secs(1), Duration::from_millis(250)];
+    [Duration::from_secs(1), Duration::from_millis(150)];
 
 /// How much data each configuration moves.
 pub(in crate::sensitivity) static SCOPES: Question = Question {
     name: "scopes",
     machine: "ryzen-3900x",
     parameters: &PARAMETERS,
-    sizes: ["1 s a run, as in `bench scopes`, which has 5 seeds", "0.25 s a run"],
-    quick_is_too_small: None,
+    sizes: ["1 s a run, as in `bench scopes`, which has 5 seeds", "0.15 s a run"],
+    least_runs: [2, 14],
     refuses: |_| None,
     ask: |setting| {
         let duration = DURATIONS[usize::from(setting.quick)];

@@ -9,7 +9,7 @@ pub(in super::super) fn question() -> Question {
         machine: "grace-72",
         parameters: &[],
         sizes: ["60 items", "4 items"],
-        quick_is_too_small: Some("a few items"),
+        least_runs: [1, 3],
         refuses: |machine| (machine.parallelism() == 1).then(|| "it has one CPU".into()),
         ask: |_| Err(Error::run("only described")),
     }
