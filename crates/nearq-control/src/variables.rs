@@ -211,6 +211,12 @@ pub const VARIABLES: &[Variable] = &[
         "a folder",
         "Where the script that boots virtual machines is",
     ),
+    variable(
+        "NEARQ_VM_KERNEL",
+        Reader::Tests,
+        "a file",
+        "The kernel that virtual machines boot, in place of the script's own",
+    ),
 ];
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! The folder with the script that boots a virtual machine (`vmrun.sh`) is `NEARQ_VM`, or else `../shared/vm` beside the project. It must
 //! have been set up (`setup.sh` there), and the Rust target for static programs must be installed; if something is missing, one line says
-//! so and nothing is tested.
+//! so and nothing is tested. `NEARQ_VM_KERNEL` is the path of another kernel, with sched_ext, BTF and virtio's console.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -46,6 +46,9 @@ pub(crate) fn boot_as(
     let once = || {
         let mut command = Command::new("bash");
         command.arg(script).args(options);
+        if let Some(kernel) = env::var_os("NEARQ_VM_KERNEL") {
+            command.arg("-k").arg(kernel);
+        }
         for file in files {
             command.arg("-f").arg(file);
         }
