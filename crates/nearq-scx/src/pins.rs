@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nearq_scx_policy::layout::{HomeHint, Nq, Process, Task};
 use rustix::fs::{AtFlags, FlockOperation, Gid, flock, statfs};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use crate::load;
@@ -190,7 +191,12 @@ impl Lock {
         };
         let folder = private::make_folder(run)?;
         let mut file = private::file(&folder, "lock").map_err(refused)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if let Err(error) = locked {
+            if error != Errno::WOULDBLOCK {
+                let path = path.display();
+                return Err(Failure::run(format!("{path}: cannot be locked: {error}")));
+            }
             let mut holder = String::new();
             // The holder's PID helps the reader of the error; it may not have been written yet.
             let _ = (&mut file).take(LONGEST_NUMBER).read_to_string(&mut holder);
