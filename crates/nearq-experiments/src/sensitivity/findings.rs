@@ -103,6 +103,11 @@ impl Cell {
 }
 
 impl Line {
+    /// Whether there is something to vary.
+    pub(super) fn is_varied(&self) -> bool {
+        self.cells.iter().any(Option::is_some)
+    }
+
     /// What is varied in one of its cells: `same_llc -50 %`.
     pub(super) fn name_of(&self, cell: &Cell) -> String {
         cell.change.map_or_else(String::new, |change| self.factor.changed(change))
@@ -184,7 +189,7 @@ impl Findings {
         }
     }
 
-    /// What the experiment does not use.
+    /// What the experiment does not use, or the machine does not have.
     pub fn unused(&self) -> impl Iterator<Item = &'static str> {
         self.lines.iter().filter(|line| !line.used).map(|line| line.factor.name)
     }
@@ -209,15 +214,16 @@ pub(super) mod tests {
         Factor { name, kind: Kind::Cost(40), changes }
     }
 
-    /// A machine on which one cost is not used, one moves little, and one cost and one rule make the conclusion fall. A quick run is too
-    /// small to judge it.
+    /// A machine on which one cost is nothing, one is not used, one moves little, and one cost and one rule make the conclusion fall. A
+    /// quick run is too small to judge it.
     pub(in super::super) fn sample(quick: bool) -> Findings {
         let rule = Factor {
             name: "wake rule",
             kind: Kind::Rule("within the cache"),
             changes: [None, Some(Change::Other)],
         };
-        let factors = vec![factor("fork"), factor("clock"), factor("same_llc"), rule];
+        let nothing = Factor { name: "interrupt", kind: Kind::Cost(0), changes: [None, None] };
+        let factors = vec![factor("fork"), factor("clock"), factor("same_llc"), rule, nothing];
         let with = |number: usize, change: Change, values: [f64; 2], hash: u64| {
             values.map(|value| (Some((number, change)), answer(value, hash)))
         };
@@ -239,8 +245,8 @@ pub(super) mod tests {
     fn factors_are_sorted_by_effect_with_unused_ones_last() {
         let findings = sample(false);
         let names: Vec<_> = findings.lines.iter().map(|line| line.factor.name).collect();
-        assert_eq!(names, ["same_llc", "wake rule", "clock", "fork"]);
-        assert_eq!(findings.unused().collect::<Vec<_>>(), ["fork"]);
+        assert_eq!(names, ["same_llc", "wake rule", "clock", "fork", "interrupt"]);
+        assert_eq!(findings.unused().collect::<Vec<_>>(), ["fork", "interrupt"]);
         assert!((findings.lines[0].moves - 0.476).abs() < 0.001);
         assert!((findings.spread() - 0.0476).abs() < 0.001);
     }

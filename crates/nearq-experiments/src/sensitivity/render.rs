@@ -65,12 +65,15 @@ fn section(findings: &Findings) -> String {
         let table = table(findings, first..count.min(first + MOST_COLUMNS));
         text.push_str(&format!("\n{table}"));
     }
-    let unused: Vec<&str> = findings.unused().collect();
-    if !unused.is_empty() {
-        text.push_str(&format!(
-            "not used, the same run to the last event: {}\n",
-            unused.join(", ")
-        ));
+    for (what, varied) in [
+        ("not used, the same run to the last event", true),
+        ("nothing to vary on this machine", false),
+    ] {
+        let lines = findings.lines.iter().filter(|line| !line.used && line.is_varied() == varied);
+        let names: Vec<&str> = lines.map(|line| line.factor.name).collect();
+        if !names.is_empty() {
+            text.push_str(&format!("{what}: {}\n", names.join(", ")));
+        }
     }
     text
 }
@@ -239,6 +242,7 @@ mod tests {
             "C1  shards pay: 2.100 (at least 1.5), holds, and falls with same_llc -50 %, wake rule: within the cache",
             "as it is",
             "not used, the same run to the last event: fork\n",
+            "nothing to vary on this machine: interrupt\n",
             "\nLeft out: join has none\n",
         ] {
             assert!(text.contains(part), "{part} is missing from\n{text}");
