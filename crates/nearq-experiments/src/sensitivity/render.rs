@@ -32,8 +32,9 @@ pub(super) fn text(all: &[Findings], left_out: &[String], runs: usize, quick: bo
     for findings in all {
         text.push_str(&format!("\n{}", section(findings)));
     }
-    if !left_out.is_empty() {
-        text.push_str(&format!("\nLeft out: {}\n", left_out.join("; ")));
+    for (at, why) in left_out.iter().enumerate() {
+        let gap = if at == 0 { "\n" } else { "" };
+        text.push_str(&format!("{gap}Left out: {why}\n"));
     }
     text
 }
@@ -235,7 +236,8 @@ mod tests {
 
     #[test]
     fn the_table_says_what_holds_where() {
-        let text = text(&[sample(false)], &["join has none".into()], 2, false);
+        let text =
+            text(&[sample(false)], &["join has none".into(), "nor has numa".into()], 2, false);
         for part in [
             "replaced, one at a time; 2 seeds each",
             "dispatch on grace-72: 60 items\n",
@@ -243,7 +245,7 @@ mod tests {
             "as it is",
             "not used, the same run to the last event: fork\n",
             "nothing to vary on this machine: interrupt\n",
-            "\nLeft out: join has none\n",
+            "\n\nLeft out: join has none\nLeft out: nor has numa\n",
         ] {
             assert!(text.contains(part), "{part} is missing from\n{text}");
         }
