@@ -9,7 +9,7 @@ fn run() -> Report {
     let options = SensitivityOptions {
         machine: Some("l3:2 core:4".into()),
         experiment: Some("dispatch".into()),
-        costs: ["other_llc", "fork", "far atomics", "SMT"].map(String::from).into(),
+        costs: ["other_llc", "far atomics", "SMT"].map(String::from).into(),
         quick: true,
         runs: Some(2),
         ..SensitivityOptions::default()
@@ -25,8 +25,6 @@ fn costs_and_rules_give_a_table_that_names_the_unused_ones() {
         "as it is",
         "other_llc -50 %",
         "other_llc +50 %",
-        "fork -50 %",
-        "fork +50 %",
         "far atomics: on",
         "SMT: a busy sibling costs nothing",
     ] {
@@ -34,13 +32,17 @@ fn costs_and_rules_give_a_table_that_names_the_unused_ones() {
         assert_eq!(row.map(|row| row.summary.runs), Some(2), "{scenario}");
     }
     let margin = |scenario| report.find(scenario, CONCLUSION, metric::MARGIN).unwrap().summary;
-    assert_eq!(margin("fork +50 %"), margin("as it is"), "no process is created here");
+    assert_eq!(
+        margin("SMT: a busy sibling costs nothing"),
+        margin("as it is"),
+        "a core has one CPU"
+    );
     assert_ne!(margin("other_llc +50 %"), margin("as it is"));
     let experiment = &report.parameters["experiments"][0];
     assert_ne!(margin("far atomics: on"), margin("as it is"));
-    assert_eq!(experiment["not_used"], serde_json::json!(["fork", "SMT"]), "a core has one CPU");
+    assert_eq!(experiment["not_used"], serde_json::json!(["SMT"]));
     assert!(experiment["conclusions"][0]["holds"].is_boolean());
-    assert!(report.text.contains("not used, the same run to the last event: fork, SMT"));
+    assert!(report.text.contains("not used, the same run to the last event: SMT"));
     assert!(report.text.lines().any(|line| line.starts_with("other_llc = ")), "{}", report.text);
     assert!(report.svg.contains("other_llc"));
 
