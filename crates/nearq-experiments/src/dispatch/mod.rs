@@ -280,13 +280,14 @@ pub struct Checks {
     captures: Vec<Capture>,
 }
 
-/// The rates of the kernel where a CPU keeps a line for some nanoseconds.
+/// The rate of the kernel with a scope where a CPU keeps a line for some nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Capture {
     /// For how long: the machine's `capture`.
     nanoseconds: u64,
-    /// The rate of each scope as a multiple of the published one.
-    ratios: Vec<(&'static str, f64)>,
+    scope: &'static str,
+    /// The rate as a multiple of the published one.
+    ratio: f64,
 }
 
 /// Captures that are tried, in nanoseconds: stated round inputs.
@@ -355,23 +356,25 @@ impl Checks {
         let Some(model) = run.machine.model().filter(|_| !scopes.is_empty()) else {
             return Ok(Vec::new());
         };
-        let capture = |nanoseconds| {
+        let mut captures = Vec::new();
+        for nanoseconds in CAPTURES {
             let mut costs = *model.costs();
             costs.capture = nanoseconds;
             let machine = Machine::simulated(model.clone().with_costs(costs));
-            let ratio = |&(scope, published): &(AffinityScope, f64)| {
+            for &(scope, published) in &scopes {
                 let counting = Counting::CompareExchange;
                 let kernel: Rc<dyn Contestant<Sim>> = Rc::new(KernelIssuers { scope, counting });
-                run.step(format!("the kernel where lines are kept: {scope}"), || {
-                    let (sample, _) = simulated(&machine, &kernel, Load::Kernel, plan, 0)?;
-                    let rate = sample.ns_per_item.map_or(f64::NAN, |ns| 1e9 / ns);
-                    Ok((scope.name(), rate / published))
-                })
-            };
-            let ratios = scopes.iter().map(ratio).collect::<Result<_, Error>>()?;
-            Ok(Capture { nanoseconds, ratios })
-        };
-        CAPTURES.into_iter().map(capture).collect()
+                captures.push(run.step(
+                    format!("the kernel where lines are kept: {scope}"),
+                    || {
+                        let (sample, _) = simulated(&machine, &kernel, Load::Kernel, plan, 0)?;
+                        let rate = sample.ns_per_item.map_or(f64::NAN, |ns| 1e9 / ns);
+                        Ok(Capture { nanoseconds, scope: scope.name(), ratio: rate / published })
+                    },
+                )?);
+            }
+        }
+        Ok(captures)
     }
 }
 

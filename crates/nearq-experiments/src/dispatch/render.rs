@@ -4,7 +4,7 @@ use super::contestant::{Load, Plan};
 use super::load::{IN_FLIGHT, OUTSIDE_THREADS};
 use super::targets::{Goal, KernelRate, REQUEUE, Shards};
 use super::targets::{KERNEL_PERCENT, SOURCE};
-use super::{Capture, Facts, coinciding, load};
+use super::{CAPTURES, Capture, Facts, coinciding, load};
 use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met, or_none};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
@@ -121,14 +121,14 @@ fn about_the_kernel(rates: &[KernelRate], facts: &Facts<'_>) -> String {
 /// How the simulated kernel compares where a CPU keeps a line for a while.
 fn captured(captures: &[Capture]) -> String {
     let Some(first) = captures.first() else { return String::new() };
-    let scopes = first.ratios.iter().map(|(scope, _)| *scope);
+    let of = |nanoseconds| captures.iter().filter(move |one| one.nanoseconds == nanoseconds);
+    let scopes = of(first.nanoseconds).map(|one| one.scope);
     let headings: Vec<&str> = std::iter::once("").chain(scopes).collect();
     let title = "The same, simulated / published, where a CPU keeps a line that it got for writing";
     let mut table = Table::new(title, &headings);
-    for capture in captures {
-        let ratios = capture.ratios.iter().map(|(_, ratio)| format!("{ratio:.2}"));
-        let first = format!("{} ns", capture.nanoseconds);
-        table.row(std::iter::once(first).chain(ratios).collect());
+    for nanoseconds in CAPTURES {
+        let ratios = of(nanoseconds).map(|one| format!("{:.2}", one.ratio));
+        table.row(std::iter::once(format!("{nanoseconds} ns")).chain(ratios).collect());
     }
     table.remark(
         "An exchange that fails is then repeated while the CPU has the line. For how long this machine keeps a line is not published: the\n\
