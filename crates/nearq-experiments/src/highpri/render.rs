@@ -29,6 +29,9 @@ const PUBLISHED: [(&str, Metric); 3] = [
     ("max", metric::LATENCY_MAX),
 ];
 
+/// How many characters a machine's name and description may have in the title of the picture.
+const LONGEST: usize = 80;
+
 /// Milliseconds with as many digits as a reader can use: these go from microseconds to seconds.
 fn rounded(value: f64) -> String {
     match value.abs() {
@@ -46,7 +49,7 @@ fn median(of: Summary) -> String {
 /// Everything for people.
 pub(super) fn text(facts: &Facts<'_>) -> String {
     let (task, plan) = (&facts.plan, &facts.plan.plan);
-    let mut text = facts.heading(&format!(", {} CPUs", facts.machine.parallelism()));
+    let mut text = facts.heading(&format!(", {}", table::counted(facts.machine.parallelism(), "CPU")));
     if facts.model().is_some() {
         text.push_str(
             "All times are virtual; each row has a fresh machine, with noise (--noise): timers are the load here. Other pools are Linux \
@@ -183,7 +186,11 @@ pub(super) fn picture(facts: &Facts<'_>) -> String {
     };
     let title = match facts.model() {
         Some(model) => {
-            format!("nearq bench highpri: simulated {} ({})", model.name(), model.about())
+            let (name, about) = (model.name(), model.about());
+            // What is too long for the picture is in the table's heading.
+            let about = if name.len() + about.len() > LONGEST { "" } else { about };
+            let about = if about.is_empty() { String::new() } else { format!(" ({about})") };
+            format!("nearq bench highpri: simulated {name}{about}")
         }
         None => {
             let model = facts.environment.cpu_model.as_deref().unwrap_or("unknown CPU");
