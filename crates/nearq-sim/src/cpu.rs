@@ -11,7 +11,7 @@ pub(crate) struct Cpu {
     /// The time up to which it has run. While its thread is in a piece of work: the time at which the thread goes on, if nothing happens
     /// before.
     pub(crate) clock: u64,
-    /// When it became idle last.
+    /// When it became idle last, or will again after an interrupt.
     pub(crate) idle_since: u64,
     /// The slot of the thread on it; none while idle.
     pub(crate) current: Option<usize>,

@@ -93,7 +93,12 @@ impl World {
         let late = self.slack.of(cpu).range(..=(now, usize::MAX));
         due.extend(late.map(|(_, slot)| *slot).filter(|other| *other != slot));
         let wake_ups = self.costs.wake_up * due.len() as u64;
-        let cost = self.jittered(self.costs.timer_interrupt + wake_ups);
+        let mut cost = self.jittered(self.costs.timer_interrupt + wake_ups);
+        if self.idle.contains(cpu) {
+            // The interrupt ends the idle state, whether the CPU gets a thread or not.
+            cost += self.idle_exit(cpu, now);
+            self.cpus[cpu].idle_since = now + cost;
+        }
         self.take_from(cpu, now, cost);
         for slot in due {
             self.disarm(slot);
@@ -110,7 +115,7 @@ impl World {
         }
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].current.is_some() {
-                let cost = self.jittered(work);
+                let cost = self.jittered(work).min(TICK / 2);
                 self.take_from(cpu, now, cost);
             }
         }
@@ -118,6 +123,10 @@ impl World {
 
     /// How long a CPU takes to leave its idle state.
     pub(crate) fn idle_exit(&mut self, cpu: usize, now: u64) -> u64 {
+        if now < self.cpus[cpu].idle_since {
+            // An interrupt has just ended it.
+            return 0;
+        }
         let idle = now.saturating_sub(self.cpus[cpu].idle_since);
         let deep = self.costs.deep_idle_exit > 0 && idle >= self.costs.deep_idle_after;
         let exit = self.costs.idle_exit + if deep { self.costs.deep_idle_exit } else { 0 };

@@ -30,6 +30,17 @@ pub(crate) fn of_gains(one: f64, other: f64) -> f64 {
     of_gains_above(LEAST_GAIN, one, other)
 }
 
+/// A published gain below this many of its standard errors cannot be told from none, and there is nothing to reproduce.
+const LEAST_ERRORS: f64 = 2.0;
+
+/// Whether a published gain with that standard error can be told from none.
+pub(crate) fn is_a_gain(gain: f64, error: f64) -> bool {
+    gain.abs() >= LEAST_ERRORS * error
+}
+
+/// What a table says of a published gain that cannot be told from none.
+pub(crate) const NO_GAIN: &str = "cannot be told from none";
+
 /// What a table says about an error factor.
 pub(crate) fn word(factor: f64) -> &'static str {
     if factor <= MOST { "reproduced" } else { "not reproduced" }
@@ -55,5 +66,6 @@ mod tests {
         // On different sides of 0 the distance counts.
         assert!((of_gains(-0.1, 0.1) - 4.0).abs() < 1e-9);
         assert!((of_gains_above(0.01, 0.02, 0.04) - 2.0).abs() < 1e-9);
+        assert!(is_a_gain(2.7, 1.0) && !is_a_gain(7.5, 6.0) && is_a_gain(-0.2, 0.1));
     }
 }

@@ -49,7 +49,8 @@ fn median(of: Summary) -> String {
 /// Everything for people.
 pub(super) fn text(facts: &Facts<'_>) -> String {
     let (task, plan) = (&facts.plan, &facts.plan.plan);
-    let mut text = facts.heading(&format!(", {}", table::counted(facts.machine.parallelism(), "CPU")));
+    let mut text =
+        facts.heading(&format!(", {}", table::counted(facts.machine.parallelism(), "CPU")));
     if facts.model().is_some() {
         text.push_str(
             "All times are virtual; each row has a fresh machine, with noise (--noise): timers are the load here. Other pools are Linux \

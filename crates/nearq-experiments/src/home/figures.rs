@@ -255,8 +255,8 @@ pub(super) struct Compared {
     pub(super) what: &'static str,
     pub(super) published: f64,
     pub(super) simulated: f64,
-    /// Of gains, one below the standard error of the published gain counts as that much.
-    pub(super) error_factor: f64,
+    /// Of gains, one below the standard error of the published gain counts as that much. None if that gain cannot be told from none.
+    pub(super) error_factor: Option<f64>,
 }
 
 /// The times and the gains of the document beside those of its kernel's scheduler here.
@@ -268,8 +268,9 @@ pub(super) fn published(rows: &[Figure], plans: &[Plan]) -> Vec<Compared> {
             let simulated = mean_of(rows, &scenario, row, metric);
             let Some((published, simulated)) = published.zip(simulated) else { return };
             let error_factor = match least {
-                Some(least) => error_factor::of_gains_above(least, published, simulated),
-                None => error_factor::of_figures(published, simulated),
+                Some(error) => error_factor::is_a_gain(published, error)
+                    .then(|| error_factor::of_gains_above(error, published, simulated)),
+                None => Some(error_factor::of_figures(published, simulated)),
             };
             let row = row.name();
             all.push(Compared { tasks, row, what, published, simulated, error_factor });

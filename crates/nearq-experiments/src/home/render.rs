@@ -185,15 +185,16 @@ fn beside_published(all: &[figures::Compared]) -> Table {
             one.what.into(),
             format!("{:.1}", one.published),
             format!("{:.1}", one.simulated),
-            format!("{:.2}", one.error_factor),
-            error_factor::word(one.error_factor).into(),
+            or_none(one.error_factor, |factor| format!("{factor:.2}")),
+            one.error_factor.map_or(error_factor::NO_GAIN, error_factor::word).into(),
         ]);
     }
-    let count = all.iter().filter(|one| one.error_factor <= error_factor::MOST).count();
+    let factors = || all.iter().filter_map(|one| one.error_factor);
     table.remark(format!(
-        "{count} of {} reproduced: the error factor, the larger figure over the smaller one, is at most {}. Gains are compared as gains; one \
-         below the standard error of the published gain counts as that much.",
-        all.len(),
+        "{} of {} reproduced: the error factor, the larger figure over the smaller one, is at most {}. Gains are compared as gains; one \
+         below the standard error of the published gain counts as that much. Published gains below twice their error are not counted.",
+        factors().filter(|factor| *factor <= error_factor::MOST).count(),
+        factors().count(),
         error_factor::MOST,
     ));
     table

@@ -94,10 +94,15 @@ fn compared(facts: &Facts<'_>) -> Table {
         let gain = (before.mean - after.mean) / before.mean;
         let error = gain / in_errors(&before, &after);
         let factor = error_factor::of_gains_above(error, gain, ours.gain_percent / 100.0);
+        let found = if error_factor::is_a_gain(gain, error) {
+            error_factor::word(factor)
+        } else {
+            error_factor::NO_GAIN
+        };
         table.remark(format!(
-            "{WRITEBACK} -> {WRITEBACK_NUMA} beside the published gain: error factor {factor:.2}, {}; a gain below the standard error of the \
-             published one, {:.2} %, counts as that much.",
-            error_factor::word(factor),
+            "{WRITEBACK} -> {WRITEBACK_NUMA} beside the published gain: {factor:.2} times it. That gain is {:.2} % with a standard error of \
+             {:.2} %: {found}.",
+            gain * 100.0,
             error * 100.0
         ));
     }

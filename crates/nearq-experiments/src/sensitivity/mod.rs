@@ -196,6 +196,7 @@ fn cases(
     let (mut cases, mut left_out) = (Vec::new(), Vec::new());
     for &question in questions {
         let machine = Machine::named(options.machine.as_deref().unwrap_or(question.machine))?;
+        let machine = if question.has_noise { machine.with_noise() } else { machine };
         let factors = factors(&machine, question.parameters, &options.costs)?;
         match question.check(&machine) {
             Ok(()) => cases.push(Case { question, machine, factors }),

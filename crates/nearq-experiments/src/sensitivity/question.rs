@@ -15,6 +15,8 @@ pub struct Question {
     pub sizes: [&'static str; 2],
     /// The seeds without which runs of these sizes say nothing about the conclusions.
     pub least_runs: [usize; 2],
+    /// Whether its machines have noise, whose costs are varied then, too.
+    pub has_noise: bool,
     /// Why there are no conclusions for a machine, if there are none.
     pub refuses: fn(&Machine) -> Option<String>,
     /// Runs what the conclusions need, once.

@@ -20,6 +20,7 @@ pub(in crate::sensitivity) static DISPATCH: Question = Question {
         "4,000 items of all issuers together",
     ],
     least_runs: [1, 1],
+    has_noise: false,
     refuses: |machine| {
         let none = !targets::has_shards(machine) && !has_caches(machine);
         none.then(|| {

@@ -5,7 +5,7 @@ use crate::highpri::{Ratio, THREADS, goals_of_one_run};
 use crate::sensitivity::question::{Answer, Bound, Conclusion, Question, Setting, joined};
 use std::time::Duration;
 
-/// Virtual time of one run: that of a quick run of the experiment, and the shortest of which it judges the 99th percentile.
+/// Virtual time of one run: that of a quick run of the experiment.
 const DURATION: Duration = Duration::from_millis(400);
 
 /// How long an item waits.
@@ -18,6 +18,7 @@ pub(in crate::sensitivity) static HIGHPRI: Question = Question {
         "0.4 s a run, as in `bench highpri --quick`",
     ],
     least_runs: [1, 1],
+    has_noise: true,
     refuses: |_| None,
     ask: |setting| answer(setting, THREADS, DURATION),
 };
@@ -28,10 +29,10 @@ fn answer(setting: &Setting<'_>, threads: usize, duration: Duration) -> Result<A
     Ok(Answer { conclusions, trace_hash: joined(hashes) })
 }
 
-/// A ratio that has a goal.
+/// The ratio of the longest waits. In so short a run the ordinary queue has too few samples for a 99th percentile.
 fn conclusion(ratio: &Ratio) -> Option<Conclusion> {
     let Ratio { slow, fast, metric, goal, .. } = ratio;
-    let goal = (*goal)?;
+    let goal = goal.filter(|_| *metric == nearq_report::metric::LATENCY_TOP20.name)?;
     let metric = metric.trim_start_matches("latency_ms_");
     Some(Conclusion {
         name: format!("{slow} waits at least {goal} times as long as {fast}, {metric}"),

@@ -17,6 +17,7 @@ pub(in crate::sensitivity) static HOME: Question = Question {
         "numa-test, a task for every other CPU, 20 passes",
     ],
     least_runs: [1, 1],
+    has_noise: false,
     refuses,
     // The storm of a quick run of the experiment displaces hardly any task.
     ask: |setting| answer(setting, PASSES, false),

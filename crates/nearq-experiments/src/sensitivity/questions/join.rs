@@ -12,6 +12,7 @@ pub(in crate::sensitivity) static JOIN: Question = Question {
     parameters: &[],
     sizes: ["runs as in `bench join`", "runs as in `bench join --quick`"],
     least_runs: [2, 2],
+    has_noise: false,
     refuses: |_| None,
     ask,
 };

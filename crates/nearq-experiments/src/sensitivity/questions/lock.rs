@@ -32,6 +32,7 @@ pub(in crate::sensitivity) static LOCK: Question = Question {
         "32 writers, 20 ms a run",
     ],
     least_runs: [2, 1],
+    has_noise: false,
     refuses: |machine| {
         let cpus = machine.usable().len();
         (cpus < FEWEST).then(|| {

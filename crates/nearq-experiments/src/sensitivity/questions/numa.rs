@@ -22,6 +22,7 @@ pub(in crate::sensitivity) static NUMA: Question = Question {
         "120 files",
     ],
     least_runs: [2, 12],
+    has_noise: false,
     refuses: |machine| {
         let single = machine.pods(AffinityScope::Numa).len() < 2;
         single.then(|| "it has one node; give a machine such as opteron-2s".into())

@@ -15,6 +15,7 @@ pub(in crate::sensitivity) static SCOPES: Question = Question {
     parameters: &PARAMETERS,
     sizes: ["1 s a run, as in `bench scopes`, which has 5 seeds", "0.15 s a run"],
     least_runs: [2, 14],
+    has_noise: false,
     refuses: |_| None,
     ask: |setting| {
         let duration = DURATIONS[usize::from(setting.quick)];

@@ -10,6 +10,7 @@ pub(in super::super) fn question() -> Question {
         parameters: &[],
         sizes: ["60 items", "4 items"],
         least_runs: [1, 3],
+        has_noise: false,
         refuses: |machine| (machine.parallelism() == 1).then(|| "it has one CPU".into()),
         ask: |_| Err(Error::run("only described")),
     }

@@ -125,7 +125,7 @@ impl O1 {
         let node = kernel.hardware.node(cpu);
         for slot in self.queues[busiest].in_order_of_taking() {
             let thread = kernel.thread_in(slot);
-            let hot = !idle && kernel.now() - self.entities[slot].stopped_at <= HOT;
+            let hot = !idle && kernel.now().saturating_sub(self.entities[slot].stopped_at) <= HOT;
             if hot || !kernel.allowed(thread).contains(cpu) {
                 continue;
             }
@@ -174,7 +174,9 @@ impl O1 {
             }
             let before = std::mem::replace(&mut self.loads[cpu].cpus[other], now);
             let load = if idle { now } else { now.min(before) };
-            if load > most && other != cpu {
+            // A queue that is long only by threads at home in the node of `cpu` may have none that waits.
+            let is_short = self.homes.is_some() && self.queues[other].runnable() as u64 <= own + 1;
+            if load > most && other != cpu && !is_short {
                 (busiest, most) = (Some(other), load);
             }
         }

@@ -24,7 +24,7 @@ use crate::thread::Thread;
 ///   better counts as interactive: it goes back to `active` instead, unless others have waited in `expired` for long.
 /// - **A woken thread** goes to its previous CPU, however many threads wait there and however idle the other CPUs are, and interrupts a
 ///   thread of worse priority, or of the same and a shorter rest of its slice.
-/// - **A new thread** starts on its creator's CPU with half of the creator's time slice. **A thread that replaces its program** stays if its
+/// - **A new thread** starts on its creator's CPU, before its creator, with half of the creator's time slice. **A thread that replaces its program** stays if its
 ///   CPU has at most two threads, and otherwise goes to the least loaded CPU of the least loaded node.
 /// - **A CPU that runs out of threads** takes one that waits in its node, from a CPU that has at least two threads; so does an idle CPU at
 ///   every tick, and every 5 ms also from the busiest node. A busy CPU evens out its node every 200 ms, and takes from the busiest node
@@ -37,7 +37,8 @@ use crate::thread::Thread;
 /// not at home.
 ///
 /// What differs from that kernel: a tick is 4 ms here and was 1 ms on Itanium, so an idle CPU looks for threads a quarter as often; a
-/// balancing CPU takes no time for it; there are no real-time threads; wake-ups are never synchronous, as those of sockets were not.
+/// balancing CPU takes no time for it; there are no real-time threads; wake-ups are never synchronous, as those of sockets were not; what a thread leaves of its first slice is not
+/// given back to its creator.
 #[derive(Debug)]
 pub struct O1 {
     /// By slot.
@@ -80,6 +81,14 @@ impl O1 {
     fn remove(&mut self, slot: usize) {
         let cpu = self.entities[slot].cpu;
         self.queues[cpu].remove(&mut self.entities[slot]);
+    }
+
+    /// A new thread goes before its creator, which leaves its CPU for that: the new one may replace its program soon.
+    fn goes_before_its_creator(&mut self, kernel: &mut Kernel<'_>, slot: usize, cpu: usize) {
+        if let (Some(creator), Some(key)) = (self.queues[cpu].current, self.entities[slot].key) {
+            self.entities[creator].waits_behind(key);
+            kernel.preempt(cpu);
+        }
     }
 
     /// Whether a thread interrupts the one that a CPU runs: with a better priority, or with as good a one and a longer slice.
@@ -128,14 +137,17 @@ impl Scheduler for O1 {
             // It waits where it was: at the head of its list, or at the end of one if its slice is over.
             Reason::Preempted => {}
             Reason::Woken => entity.wake(kernel.now()),
+            Reason::New => entity.waits_at_head(),
             _ => entity.waits_at_tail(),
         }
         self.add(thread.slot, cpu);
+        if reason == Reason::New {
+            self.goes_before_its_creator(kernel, thread.slot, cpu);
+        }
     }
 
-    fn dequeue(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
+    fn dequeue(&mut self, _: &mut Kernel<'_>, thread: Thread) {
         self.remove(thread.slot);
-        self.entities[thread.slot].stopped_at = kernel.now();
     }
 
     fn dispatch(&mut self, kernel: &mut Kernel<'_>, cpu: usize) -> Option<Thread> {
@@ -173,16 +185,25 @@ impl Scheduler for O1 {
             return Some(entity.slice);
         }
         entity.refill(starving);
+        if queue.is_empty() {
+            // The arrays change places at once.
+            entity.waits_at_head();
+            queue.ran_out();
+            return Some(entity.slice);
+        }
         queue.note_expiry(kernel.now());
-        queue.is_empty().then_some(entity.slice)
+        None
     }
 
     fn yield_now(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool {
         // A thread that yields goes to the end of `expired`.
         let entity = &mut self.entities[thread.slot];
         entity.count(kernel.now());
+        if self.queues[cpu].is_empty() {
+            return false;
+        }
         entity.waits_in_expired();
-        !self.queues[cpu].is_empty()
+        true
     }
 
     fn tick(&mut self, kernel: &mut Kernel<'_>) {
@@ -201,12 +222,19 @@ impl Scheduler for O1 {
         let slot = thread.slot;
         let nice = crate::costs::nice(kernel.weight(thread));
         let waits = self.entities[slot].key.is_some();
+        let cpu = self.entities[slot].cpu;
+        let expired = waits && self.queues[cpu].has_expired(&self.entities[slot]);
         if waits {
             self.remove(slot);
         }
         self.entities[slot].set_nice(nice);
         if waits {
-            let cpu = self.entities[slot].cpu;
+            let entity = &mut self.entities[slot];
+            if expired {
+                entity.waits_in_expired()
+            } else {
+                entity.waits_at_tail()
+            }
             self.add(slot, cpu);
         }
     }

@@ -15,6 +15,8 @@ const SLICES: [u64; 2] = [10_000_000, 200_000_000];
 /// For each thread of the queue, how long threads may wait in `expired` while interactive ones go back to `active`, in nanoseconds
 /// (`STARVATION_LIMIT`).
 const STARVATION: u64 = 10_000_000_000;
+/// The tick of that kernel on Itanium, in nanoseconds: its unit of time slices.
+const KERNEL_TICK: u64 = 1_000_000;
 /// What a new thread inherits of its creator's sleep, in percent (`CHILD_PENALTY`).
 const CHILD_PERCENT: u64 = 50;
 
@@ -45,11 +47,13 @@ pub(super) struct Entity {
     pub(super) cpu: usize,
     /// While it runs: up to when its time is counted.
     pub(super) counted_to: u64,
-    /// When it last left a CPU, or became ready.
+    /// When it last left a CPU.
     pub(super) stopped_at: u64,
     /// Its place while it waits.
     pub(super) key: Option<Key>,
     place: Place,
+    /// The place of a thread that it has created since it got its CPU, and which goes first.
+    behind: Option<Key>,
     /// Its priority, which is computed when it wakes up and when its slice is over.
     priority: u64,
 }
@@ -65,6 +69,7 @@ impl Default for Entity {
             stopped_at: 0,
             key: None,
             place: Place::Tail,
+            behind: None,
             priority: 0,
         };
         new.slice = new.whole_slice();
@@ -102,7 +107,6 @@ impl Entity {
     /// The thread has slept and can run again.
     pub(super) fn wake(&mut self, now: u64) {
         self.sleep = (self.sleep + now.saturating_sub(self.stopped_at)).min(MOST_SLEEP);
-        self.stopped_at = now;
         self.priority = self.effective();
         self.place = Place::Tail;
     }
@@ -110,6 +114,16 @@ impl Entity {
     /// The thread waits next at the end of its list of `active`.
     pub(super) fn waits_at_tail(&mut self) {
         self.place = Place::Tail;
+    }
+
+    /// The thread waits next at the head of its list of `active`.
+    pub(super) fn waits_at_head(&mut self) {
+        self.place = Place::Head;
+    }
+
+    /// The thread waits next right behind the one with that place, which it has created.
+    pub(super) fn waits_behind(&mut self, child: Key) {
+        self.behind = Some(child);
     }
 
     /// The thread waits next at the end of its list of `expired`.
@@ -133,11 +147,13 @@ impl Entity {
         self.place = if goes_on { Place::Tail } else { Place::Expired };
     }
 
-    /// A new thread, which gets half of this one's time slice and a part of what sleep has earned it.
+    /// A new thread, which gets half of this one's time slice, in ticks of that kernel, and a part of what sleep has earned it. This one's
+    /// slice is over if it has none left.
     pub(super) fn split(&mut self, now: u64) -> Self {
         self.count(now);
-        let half = self.slice.div_ceil(2).max(1);
-        self.slice = (self.slice - self.slice.min(half)).max(1);
+        let ticks = self.slice.div_ceil(KERNEL_TICK);
+        let half = ticks.div_ceil(2).max(1) * KERNEL_TICK;
+        self.slice = (ticks / 2 * KERNEL_TICK).max(1);
         let sleep = self.sleep * CHILD_PERCENT / 100;
         let mut new = Entity { base: self.base, sleep, slice: half, ..Entity::default() };
         new.priority = new.effective();
@@ -169,6 +185,11 @@ impl Queue {
         self.waiting.len() + usize::from(self.current.is_some())
     }
 
+    /// Whether a thread waits in `expired`.
+    pub(super) fn has_expired(&self, entity: &Entity) -> bool {
+        entity.key.is_some_and(|(array, ..)| array != self.array)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -183,9 +204,11 @@ impl Queue {
         let entity = &mut entities[slot];
         let place = std::mem::replace(&mut entity.place, Place::Head);
         let expired = place == Place::Expired;
+        let behind = entity.behind.take().filter(|(array, ..)| *array == self.array);
         let number = if place == Place::Head {
-            self.heads -= 1;
-            self.heads
+            // Every other number is free for a thread that goes behind the one it has created.
+            self.heads -= 2;
+            behind.map_or(self.heads, |(_, _, child)| child + 1)
         } else {
             self.tails += 1;
             self.tails
@@ -299,14 +322,29 @@ mod tests {
     }
 
     #[test]
-    fn a_child_gets_half_of_what_is_left_of_its_creators_slice() {
+    fn a_child_gets_half_of_what_is_left_of_its_creators_slice_and_goes_first() {
         let mut parent = Entity::default();
-        let all = parent.slice;
         let child = parent.split(0);
-        assert_eq!((parent.slice + child.slice, child.slice), (all, all.div_ceil(2)));
-        parent.slice = 1;
+        assert_eq!([parent.slice, child.slice].map(|slice| slice / KERNEL_TICK), [51, 52]);
+        parent.slice = KERNEL_TICK / 3;
         let last = parent.split(0);
-        assert!(parent.slice >= 1 && last.slice >= 1, "no slice is empty");
+        assert_eq!((parent.slice, last.slice), (1, KERNEL_TICK), "the parent's slice is over");
+        // The parent has slot 0, its child 1, and another thread waits that was there before.
+        let (mut all, mut queue) = (entities(3), Queue::default());
+        all[2].place = Place::Head;
+        queue.add(&mut all, 2);
+        all[1].place = Place::Head;
+        queue.add(&mut all, 1);
+        let key = all[1].key.expect("it waits");
+        all[0].waits_behind(key);
+        all[0].waits_at_head();
+        queue.add(&mut all, 0);
+        let mut order = Vec::new();
+        while let Some(slot) = queue.first() {
+            queue.remove(&mut all[slot]);
+            order.push(slot);
+        }
+        assert_eq!(order, [1, 0, 2]);
     }
 
     #[test]
