@@ -365,7 +365,8 @@ struct nq {
 #endif
 /*
  * For functions with many ways to their end that are called early. The kernel's verifier follows each way through a static function on into
- * its caller, so the ways multiply. A global function it checks once, and its caller with any result.
+ * its caller, so the ways multiply. A global function it checks once, and its caller with any result. Pointers may be null there, as far as
+ * the verifier knows, so such a function looks.
  */
 #ifndef NQ_GLOBAL_FN
 #define NQ_GLOBAL_FN NQ_LARGE_FN
@@ -1465,11 +1466,16 @@ NQ_FN u64 nq_llc_seen_crowd(struct nq *q, u32 llc, u32 to)
 }
 
 /* The same of a node, whose load is smoothed. */
-NQ_LARGE_FN u64 nq_node_seen_crowd(struct nq *q, u32 node, u32 to)
+NQ_GLOBAL_FN u64 nq_node_seen_crowd(struct nq *q, u32 node, u32 to)
 {
-	struct nq_node_state *on = NQ_ON_NODE(q, node);
-	u32 llcs = NQ_NODE(q, node)->llcs, base = NQ_NODE(q, node)->llc, own = 0, i;
+	struct nq_node_state *on;
+	u32 llcs, base, own = 0, i;
 
+	if (!q)
+		return 0;
+	on = NQ_ON_NODE(q, node);
+	llcs = NQ_NODE(q, node)->llcs;
+	base = NQ_NODE(q, node)->llc;
 	if (q->weights.own_bonus) {
 		nq_for(i, 0, llcs)
 			own += nq_read(NQ_WAITING_OF(q, base + i, to));
@@ -1481,10 +1487,14 @@ NQ_LARGE_FN u64 nq_node_seen_crowd(struct nq *q, u32 node, u32 to)
  * Whether strays wait in a queue, for a CPU of node `to`. A sum and a difference of counts would be wrong while tasks come and go: an idle
  * CPU would miss a stray.
  */
-NQ_LARGE_FN bool nq_has_strays(struct nq *q, u32 llc, u32 to)
+NQ_GLOBAL_FN bool nq_has_strays(struct nq *q, u32 llc, u32 to)
 {
-	u32 from = NQ_LLC(q, llc)->node, nodes = q->nodes, home;
+	u32 from, nodes, home;
 
+	if (!q)
+		return false;
+	from = NQ_LLC(q, llc)->node;
+	nodes = q->nodes;
 	nq_for(home, 0, nodes) {
 		if (home != from && home != to && nq_read(NQ_WAITING_OF(q, llc, home)))
 			return true;
@@ -1501,11 +1511,15 @@ NQ_FN bool nq_offers(struct nq *q, u32 llc, u32 to, u64 now)
 }
 
 /* The queue of a node that is most crowded as a CPU of node `to` sees it, of those where tasks wait. */
-NQ_LARGE_FN u32 nq_most_crowded_queue(struct nq *q, u32 node, u32 to)
+NQ_GLOBAL_FN u32 nq_most_crowded_queue(struct nq *q, u32 node, u32 to)
 {
-	u32 llcs = NQ_NODE(q, node)->llcs, base = NQ_NODE(q, node)->llc, best = NQ_NONE, i;
+	u32 llcs, base, best = NQ_NONE, i;
 	u64 most = 0;
 
+	if (!q)
+		return NQ_NONE;
+	llcs = NQ_NODE(q, node)->llcs;
+	base = NQ_NODE(q, node)->llc;
 	nq_for(i, 0, llcs) {
 		u32 llc = base + i;
 		u64 crowd = nq_llc_seen_crowd(q, llc, to);
@@ -1519,13 +1533,20 @@ NQ_LARGE_FN u32 nq_most_crowded_queue(struct nq *q, u32 node, u32 to)
 }
 
 /* The most crowded queue that a busy CPU relieves, or NQ_NONE: under a cache of its node, or on another node. */
-NQ_LARGE_FN u32 nq_relief(struct nq *q, u32 cpu, u64 now)
+NQ_GLOBAL_FN u32 nq_relief(struct nq *q, u32 cpu, u64 now)
 {
-	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
-	u32 node = nq_node_of(q, cpu), own = NQ_CPU(q, cpu)->llc, best = NQ_NONE;
-	u32 llcs = NQ_NODE(q, node)->llcs, base = NQ_NODE(q, node)->llc, nodes = q->nodes, i;
+	struct nq_cpu_state *on;
+	u32 node, own, llcs, base, nodes, best = NQ_NONE, i;
 	u64 here, most = 0;
 
+	if (!q)
+		return NQ_NONE;
+	on = NQ_ON_CPU(q, cpu);
+	node = nq_node_of(q, cpu);
+	own = NQ_CPU(q, cpu)->llc;
+	llcs = NQ_NODE(q, node)->llcs;
+	base = NQ_NODE(q, node)->llc;
+	nodes = q->nodes;
 	if (now - on->relief_at < q->weights.relief_interval)
 		return NQ_NONE;
 	on->relief_at = now;
@@ -1561,12 +1582,17 @@ NQ_LARGE_FN u32 nq_relief(struct nq *q, u32 cpu, u64 now)
 }
 
 /* The next queue of another node from which an idle CPU may take, of those where the search has not been; NQ_NONE at the end. */
-NQ_LARGE_FN u32 nq_next_elsewhere(struct nq *q, u32 cpu, u64 now)
+NQ_GLOBAL_FN u32 nq_next_elsewhere(struct nq *q, u32 cpu, u64 now)
 {
-	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
-	u32 node = nq_node_of(q, cpu), nodes = q->nodes, best = NQ_NONE, i, j;
+	struct nq_cpu_state *on;
+	u32 node, nodes, best = NQ_NONE, i, j;
 	u64 most = 0;
 
+	if (!q)
+		return NQ_NONE;
+	on = NQ_ON_CPU(q, cpu);
+	node = nq_node_of(q, cpu);
+	nodes = q->nodes;
 	nq_for(i, 1, nodes) {
 		u32 other = NQ_NODE(q, node)->near[i & (NQ_NODES - 1)];
 		u32 llcs = NQ_NODE(q, other)->llcs, base = NQ_NODE(q, other)->llc;

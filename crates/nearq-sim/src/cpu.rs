@@ -11,8 +11,10 @@ pub(crate) struct Cpu {
     /// The time up to which it has run. While its thread is in a piece of work: the time at which the thread goes on, if nothing happens
     /// before.
     pub(crate) clock: u64,
-    /// When it became idle last, or will again after an interrupt.
+    /// When it became idle last.
     pub(crate) idle_since: u64,
+    /// Until when an interrupt keeps it out of its idle state.
+    pub(crate) awake_until: u64,
     /// The slot of the thread on it; none while idle.
     pub(crate) current: Option<usize>,
     /// The number of the thread that was on it last.
@@ -69,6 +71,7 @@ impl Cpu {
         Cpu {
             clock: 0,
             idle_since: 0,
+            awake_until: 0,
             current: None,
             last: 0,
             busy: false,

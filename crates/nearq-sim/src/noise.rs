@@ -97,7 +97,8 @@ impl World {
         if self.idle.contains(cpu) {
             // The interrupt ends the idle state, whether the CPU gets a thread or not.
             cost += self.idle_exit(cpu, now);
-            self.cpus[cpu].idle_since = now + cost;
+            let at = &mut self.cpus[cpu];
+            (at.idle_since, at.awake_until) = (now + cost, now + cost);
         }
         self.take_from(cpu, now, cost);
         for slot in due {
@@ -123,8 +124,7 @@ impl World {
 
     /// How long a CPU takes to leave its idle state.
     pub(crate) fn idle_exit(&mut self, cpu: usize, now: u64) -> u64 {
-        if now < self.cpus[cpu].idle_since {
-            // An interrupt has just ended it.
+        if now < self.cpus[cpu].awake_until {
             return 0;
         }
         let idle = now.saturating_sub(self.cpus[cpu].idle_since);
