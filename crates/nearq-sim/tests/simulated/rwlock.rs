@@ -8,9 +8,9 @@ use std::time::Duration;
 use nearq_lock::{Mode, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard, Settings};
 use nearq_model::bound;
 use nearq_platform::{LockPlatform, ThreadSpec, Threads};
-use nearq_sim::{Faults, Machine, Sim, Simulation, compute};
+use nearq_sim::{Costs, Faults, Machine, Sim, Simulation, compute};
 
-use crate::common::{machine, schedule_of, spawn_on};
+use crate::common::{machine, run, schedule_of, spawn, spawn_on, took};
 
 /// On a cache line of its own.
 #[repr(align(64))]
@@ -280,4 +280,26 @@ fn neither_readers_nor_writers_starve() {
             }
         }
     }
+}
+
+/// Each time that the reader runs, the writer has the lock and is about to run on. To sleep and to be woken takes longer than to let it run.
+#[test]
+fn a_reader_lets_the_preempted_writer_run_before_it_sleeps() {
+    const ROUNDS: u32 = 100;
+    let mut costs = Costs::DEFAULT;
+    costs.wake_up = 1_000_000;
+    let took = run("core:1", &costs, || {
+        let lock = Arc::new(RwLock::<u32, Sim>::new_in(0));
+        let of_writer = Arc::clone(&lock);
+        let writer = spawn(move || {
+            for _ in 0..ROUNDS {
+                let mut rounds = of_writer.write();
+                Sim::yield_now();
+                *rounds += 1;
+            }
+        });
+        let reader = spawn(move || while *lock.read() < ROUNDS {});
+        took(|| [writer, reader].into_iter().for_each(Sim::join))
+    });
+    assert!(took < u64::from(ROUNDS) * 1_000_000 / 4, "{took} ns: the reader slept");
 }
