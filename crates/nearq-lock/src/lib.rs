@@ -95,6 +95,7 @@ mod waiter_slab;
 mod waiting;
 mod withdraw;
 mod word;
+mod yields;
 
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};

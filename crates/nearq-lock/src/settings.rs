@@ -149,7 +149,7 @@ pub struct Settings {
     /// default 8 (the kernel lock checks every 60 s whether all is idle).
     pub quiet: u32,
     /// How many times a thread yields its CPU before it queues up, unless threads already wait while CPUs are left: 0 to 7, default 7. If
-    /// the holder was preempted, that gives the CPU back to it.
+    /// the holder was preempted, that gives the CPU back to it. With an `RwLock`: before it sleeps.
     pub yields: u32,
     /// Whether events are counted ([`Statistics`](crate::Statistics)); default false.
     pub count: bool,

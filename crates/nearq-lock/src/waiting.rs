@@ -60,8 +60,6 @@
 //! overtaken while it queued up. It is then open to the next thread that queues up, which finds itself in front, and to a thread that
 //! tries: a `try_lock` that finds a slot in such a word first takes the slot's turn, if no thread has it, and then the mutex.
 
-use core::time::Duration;
-
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, Wait};
 
 use crate::process_state::ProcessState;
@@ -70,12 +68,10 @@ use crate::statistics::Event;
 use crate::stay::Stay;
 use crate::turn::Turns;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, TAIL, TAIL_SHIFT};
+use crate::yields::yield_once;
 
 /// How many times to read a held mutex's word before queueing up: as `std`'s mutex.
 const FIRST_READS: u32 = 100;
-
-/// If a thread lets other threads run and gets the CPU back after this long, a preempted holder has had its chance.
-const LONG_YIELD: Duration = Duration::from_micros(100);
 
 /// A mutex's word, and a thread that wants it.
 pub(crate) struct Waiting<'a, P: LockPlatform> {
@@ -183,14 +179,8 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
             {
                 break;
             }
-            // If the thread that holds the mutex was preempted, it may run now. One long pause is enough: other threads had the CPU, and
-            // time passes in which we are in no queue.
-            let before = P::now();
-            P::yield_now();
-            if P::now() - before >= LONG_YIELD {
-                yields = settings.yields - 1;
-            }
-            yields += 1;
+            // If the thread that holds the mutex was preempted, it may run now. Meanwhile this thread is in no queue.
+            yields = yield_once::<P>(yields, settings.yields);
             word = self.load();
         }
         let mut turns = turns_made.unwrap_or_else(make);

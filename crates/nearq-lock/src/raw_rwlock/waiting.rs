@@ -14,6 +14,7 @@ use crate::process_state::ProcessState;
 use crate::raw::RawMutex;
 #[cfg(test)]
 use crate::statistics::{Event, seen::note};
+use crate::yields::yield_once;
 
 /// For how long a thread spins before it sleeps. That is longer than for a thread that has the turn of a mutex: here it waits for all
 /// readers, or for a writer that has waited for readers itself.
@@ -22,8 +23,6 @@ const SPINNING: Duration = Duration::from_micros(20);
 const MICROS_AT_A_TIME: u32 = 5;
 /// How many times the head tolerates a change of the state that is not for it, while it spins.
 const OVERTAKEN: u32 = 4;
-/// If a thread lets other threads run and gets the CPU back after this long, a preempted one has had its chance.
-const LONG_YIELD: Duration = Duration::from_micros(100);
 /// For how many reads a thread that lost a race for the state lets others go first, at most.
 const MOST_READS_AFTER_LOSS: u32 = 64;
 /// How long a reader for which there is no space sleeps before it tries again.
@@ -71,10 +70,7 @@ impl Patience {
         if self.yields >= most || self.yields == 0 && P::is_real_time() {
             return false;
         }
-        let before = P::now();
-        P::yield_now();
-        // One long pause is enough: other threads had the CPU.
-        self.yields = if P::now() - before >= LONG_YIELD { most } else { self.yields + 1 };
+        self.yields = yield_once::<P>(self.yields, most);
         true
     }
 

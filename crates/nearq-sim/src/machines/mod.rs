@@ -68,7 +68,8 @@ pub(crate) fn is_file(name: &str) -> bool {
     ending.is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known))
 }
 
-/// `SHAPE@FILE` or `SHAPE@NAME`: the shape, and the machine file or the built-in machine whose costs it gets. None if the text is something else, such as a file with such a name.
+/// `SHAPE@FILE` or `SHAPE@NAME`: the shape, and the machine file or the built-in machine whose costs it gets. None if the text is something
+/// else, such as a file with such a name.
 pub(crate) fn shape_and_costs(text: &str) -> Option<(&str, &str)> {
     let (shape, file) = text.rsplit_once('@')?;
     let has_costs = is_file(file) || NAMES.contains(&file);

@@ -90,6 +90,14 @@ impl Line {
         self.owner == cpu && !self.has_readers && !self.is_far
     }
 
+    /// Whether a CPU has what an access needs: a copy for reading, the line for itself for the rest.
+    fn is_at(&self, cpu: usize, access: Access) -> bool {
+        match access {
+            Access::Read => (self.owner == cpu && !self.is_far) || self.is_reader(cpu),
+            Access::Write | Access::ReadModifyWrite | Access::Update => self.is_exclusive(cpu),
+        }
+    }
+
     /// The distance from `cpu` to the nearest reader, if one is nearer than the owner and on the node of `cpu`.
     fn nearest_reader(&self, cpu: usize, owner: u64, hardware: &Hardware) -> Option<u64> {
         if !self.has_readers {
@@ -191,7 +199,7 @@ impl Lines {
             }
         };
         let took = if access == Access::Read {
-            if (line.owner == cpu && !line.is_far) || line.is_reader(cpu) {
+            if line.is_at(cpu, access) {
                 own(&mut self.left, cpu, costs)
             } else {
                 let transfer = line.owner_transfer(cpu, hardware);
@@ -204,7 +212,7 @@ impl Lines {
                 line.read_at = line.read_at.max(now + cost);
                 cost
             }
-        } else if line.is_exclusive(cpu) {
+        } else if line.is_at(cpu, access) {
             if access == Access::Write {
                 own(&mut self.left, cpu, costs)
             } else {
@@ -239,7 +247,8 @@ impl Lines {
         (line.number, took)
     }
 
-    /// When a CPU must try again to access the line of `address`, because another one has captured it; none if it need not wait.
+    /// When a CPU must try again to access the line of `address`, because another one has captured it; none if it need not wait. For
+    /// machines with `capture`.
     pub(crate) fn wait(
         &mut self,
         address: usize,
@@ -248,14 +257,8 @@ impl Lines {
         hardware: &Hardware,
         costs: &Costs,
     ) -> Option<u64> {
-        if costs.capture == 0 {
-            return None;
-        }
         let line = self.lines.get_mut(&(address / LINE))?;
-        let has =
-            line.owner == cpu && !line.is_far && (access == Access::Read || !line.has_readers)
-                || access == Access::Read && line.is_reader(cpu);
-        if has {
+        if line.is_at(cpu, access) {
             line.capture.has(cpu);
             return None;
         }

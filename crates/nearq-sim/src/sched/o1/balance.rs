@@ -36,9 +36,9 @@ impl Loads {
     }
 }
 
-/// The load of a node with these CPUs: its threads for each CPU.
-fn load(cpus: &CpuSet, runnable: impl Fn(usize) -> usize) -> u64 {
-    let all: usize = cpus.iter().map(runnable).sum();
+/// The load of a node with these CPUs: its threads for each CPU, as `threads` counts them.
+fn load(cpus: &CpuSet, threads: impl Fn(usize) -> usize) -> u64 {
+    let all: usize = cpus.iter().map(threads).sum();
     NODE_SCALE * all as u64 / (cpus.len() as u64).max(1)
 }
 
@@ -53,11 +53,6 @@ impl O1 {
         let nodes = kernel.topology().nodes().iter().map(|node| online(&node.cpus));
         let node = nodes.filter(|cpus| !cpus.is_empty()).min_by_key(|cpus| load(cpus, runnable));
         node?.iter().min_by_key(|cpu| runnable(*cpu))
-    }
-
-    /// The load of a node.
-    fn load_of(&self, cpus: &CpuSet) -> u64 {
-        load(cpus, |cpu| self.queues[cpu].runnable())
     }
 
     /// Every CPU whose turn it is balances.
@@ -85,8 +80,13 @@ impl O1 {
         let nodes = kernel.topology().nodes();
         let mut found = None;
         let mut now = vec![0; nodes.len()];
+        // Threads of the own node count twice elsewhere.
+        let load_of_own = |cpus: &CpuSet| load(cpus, |other| self.at_home(other, own));
         for (number, node) in nodes.iter().enumerate() {
-            let load = self.load_of(&node.cpus) + self.own_load(kernel, own, number, &node.cpus);
+            let mut load = load(&node.cpus, |cpu| self.queues[cpu].runnable());
+            if number != own {
+                load += load_of_own(&node.cpus);
+            }
             now[number] = self.loads[cpu].nodes[number] / 2 + load;
         }
         let mut most = now.get(own).copied()?;
@@ -97,16 +97,6 @@ impl O1 {
         }
         self.loads[cpu].nodes = now;
         found.map(|number| nodes[number].cpus.clone())
-    }
-
-    /// What the threads of node `own` add to the load of another node.
-    fn own_load(&self, kernel: &Kernel<'_>, own: usize, other: usize, cpus: &CpuSet) -> u64 {
-        if other == own {
-            return 0;
-        }
-        let all = cpus.iter().filter(|cpu| kernel.online().contains(*cpu));
-        let at_home: usize = all.map(|cpu| self.at_home(cpu, own)).sum();
-        NODE_SCALE * at_home as u64 / (cpus.len() as u64).max(1)
     }
 
     /// The threads of a CPU that are at home in a node.

@@ -24,8 +24,9 @@ use crate::thread::Thread;
 ///   better counts as interactive: it goes back to `active` instead, unless others have waited in `expired` for long.
 /// - **A woken thread** goes to its previous CPU, however many threads wait there and however idle the other CPUs are, and interrupts a
 ///   thread of worse priority, or of the same and a shorter rest of its slice.
-/// - **A new thread** starts on its creator's CPU, before its creator, with half of the creator's time slice. **A thread that replaces its program** stays if its
-///   CPU has at most two threads, and otherwise goes to the least loaded CPU of the least loaded node.
+/// - **A new thread** starts on its creator's CPU, before its creator, with half of the creator's time slice.
+/// - **A thread that replaces its program** stays if its CPU has at most two threads, and otherwise goes to the least loaded CPU of the
+///   least loaded node.
 /// - **A CPU that runs out of threads** takes one that waits in its node, from a CPU that has at least two threads; so does an idle CPU at
 ///   every tick, and every 5 ms also from the busiest node. A busy CPU evens out its node every 200 ms, and takes from the busiest node
 ///   every 400 ms, where that has more than 125 % of its own node's load; the load of a node is that of now and half of that of the last
@@ -37,8 +38,8 @@ use crate::thread::Thread;
 /// not at home.
 ///
 /// What differs from that kernel: a tick is 4 ms here and was 1 ms on Itanium, so an idle CPU looks for threads a quarter as often; a
-/// balancing CPU takes no time for it; there are no real-time threads; wake-ups are never synchronous, as those of sockets were not; what a thread leaves of its first slice is not
-/// given back to its creator.
+/// balancing CPU takes no time for it; there are no real-time threads; wake-ups are never synchronous, as those of sockets were not; what a
+/// thread leaves of its first slice is not given back to its creator.
 #[derive(Debug)]
 pub struct O1 {
     /// By slot.

@@ -272,6 +272,16 @@ mod tests {
         (0..count).map(|_| Entity::default()).collect()
     }
 
+    /// The order in which the threads run; takes all out.
+    fn order(queue: &mut Queue, all: &mut [Entity]) -> Vec<usize> {
+        let mut order = Vec::new();
+        while let Some(slot) = queue.first() {
+            queue.remove(&mut all[slot]);
+            order.push(slot);
+        }
+        order
+    }
+
     #[test]
     fn a_thread_that_used_its_slice_waits_until_all_others_have_used_theirs() {
         let (mut all, mut queue) = (entities(3), Queue::default());
@@ -279,12 +289,7 @@ mod tests {
         for slot in 0..3 {
             queue.add(&mut all, slot);
         }
-        let mut order = Vec::new();
-        while let Some(slot) = queue.first() {
-            queue.remove(&mut all[slot]);
-            order.push(slot);
-        }
-        assert_eq!(order, [1, 2, 0]);
+        assert_eq!(order(&mut queue, &mut all), [1, 2, 0]);
     }
 
     #[test]
@@ -339,12 +344,7 @@ mod tests {
         all[0].waits_behind(key);
         all[0].waits_at_head();
         queue.add(&mut all, 0);
-        let mut order = Vec::new();
-        while let Some(slot) = queue.first() {
-            queue.remove(&mut all[slot]);
-            order.push(slot);
-        }
-        assert_eq!(order, [1, 0, 2]);
+        assert_eq!(order(&mut queue, &mut all), [1, 0, 2]);
     }
 
     #[test]
