@@ -21,8 +21,8 @@ const NOTE: usize = size_of::<*mut u8>();
 /// # fn main() {}
 /// ```
 ///
-/// It also reports to the simulation when pages are returned, so that memory that is used again starts as new. Without the allocator, the
-/// simulation treats reused memory as if it had never been freed.
+/// It also reports to the simulation when pages are returned, so that declared memory that is used again starts as new. Without the
+/// allocator, the simulation treats declared memory as if it had never been freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineAligned;
 

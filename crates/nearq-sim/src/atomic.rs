@@ -36,12 +36,12 @@ fn at<A, R>(atomic: &A, kind: Access, access: impl FnOnce() -> (R, bool)) -> R {
     result
 }
 
-/// Forgets the line of an atomic that goes out of use, so that reused memory starts as new.
-fn forget<A>(atomic: &A) {
+/// Gives back the line of an atomic that goes out of use.
+fn give_back<A>(atomic: &A) {
     if let Some(shared) = context::current()
         && let Ok(mut world) = shared.world.try_borrow_mut()
     {
-        world.memory.forget(core::ptr::from_ref(atomic).addr());
+        world.give_line_back(core::ptr::from_ref(atomic).addr());
     }
 }
 
@@ -53,7 +53,7 @@ macro_rules! simulated_atomic {
 
         impl $(<$generic>)? Drop for $name $(<$generic>)? {
             fn drop(&mut self) {
-                forget(self);
+                give_back(self);
             }
         }
 

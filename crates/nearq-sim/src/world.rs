@@ -216,6 +216,11 @@ impl World {
         self.charge(cost);
     }
 
+    /// The running thread drops the atomic at an address.
+    pub(crate) fn give_line_back(&mut self, address: usize) {
+        self.memory.give_line_back(address, self.cpu, &self.costs);
+    }
+
     // ---- sleeping and spinning on words ----------------------------------------------------------------
 
     /// Puts the running thread to sleep on a word. When this returns, the next thread is on the CPU. Returns false if instead the thread

@@ -16,16 +16,22 @@
 //!
 //! Lines are small: they do not count against the bandwidth of the paths that they take.
 //!
+//! # Memory that is used again
+//! When an atomic is dropped, its line is given back, and is in the caches as the last accesses left it. The next new atomic is placed into
+//! such a line, as an allocator does, which gives out again what was given back (`freed.rs`). Only if there is none does its line come from
+//! memory.
+//!
 //! # Names
 //! Two atomics share a line if they share 64 bytes of real memory. A line is *named* by the order in which lines were first touched; when
-//! an atomic is dropped, its line is forgotten. One dependence remains: which small heap objects share a line, which the allocator decides.
-//! [`LineAligned`](crate::LineAligned) removes this dependence as well.
+//! an atomic is dropped, the name ends, and which line is used again does not depend on addresses. One dependence remains: which small heap
+//! objects share a line, which the allocator decides. [`LineAligned`](crate::LineAligned) removes this dependence as well.
 
 use std::collections::hash_map::Entry;
 
 use nearq_topology::CpuSet;
 
 use super::capture::Capture;
+use super::freed::Freed;
 use super::{AddressMap, LINE};
 use crate::costs::Costs;
 use crate::hardware::Hardware;
@@ -148,6 +154,7 @@ impl Line {
 pub(crate) struct Lines {
     lines: AddressMap<Line>,
     touched: u64,
+    freed: Freed<Line>,
     /// By CPU: the picoseconds of its accesses to own lines that have not been charged yet, less than a nanosecond.
     left: Vec<u64>,
 }
@@ -181,21 +188,25 @@ impl Lines {
         let extra = if is_atomic { costs.read_modify_write } else { 0 };
         let line = match self.lines.entry(address / LINE) {
             Entry::Occupied(line) => line.into_mut(),
-            Entry::Vacant(line) => {
+            Entry::Vacant(entry) => {
                 self.touched += 1;
-                let (home, memory) = place(self.touched);
-                line.insert(Line {
-                    number: self.touched,
-                    owner: cpu,
-                    is_far: false,
-                    home,
-                    readers: Vec::new(),
-                    has_readers: false,
-                    free_at: now + memory + extra,
-                    read_at: 0,
-                    capture: Capture::default(),
-                });
-                return (self.touched, memory + extra);
+                if let Some(freed) = self.freed.take(cpu) {
+                    entry.insert(Line { number: self.touched, ..freed })
+                } else {
+                    let (home, memory) = place(self.touched);
+                    entry.insert(Line {
+                        number: self.touched,
+                        owner: cpu,
+                        is_far: false,
+                        home,
+                        readers: Vec::new(),
+                        has_readers: false,
+                        free_at: now + memory + extra,
+                        read_at: 0,
+                        capture: Capture::default(),
+                    });
+                    return (self.touched, memory + extra);
+                }
             }
         };
         let took = if access == Access::Read {
@@ -270,9 +281,11 @@ impl Lines {
         self.lines.get(&(address / LINE)).map(|line| line.number)
     }
 
-    /// Forgets a line: the atomic at `address` is gone.
-    pub(crate) fn forget(&mut self, address: usize) {
-        self.lines.remove(&(address / LINE));
+    /// Gives a line back: the atomic at `address` is dropped on that CPU.
+    pub(crate) fn give_back(&mut self, address: usize, cpu: usize, costs: &Costs) {
+        if let Some(line) = self.lines.remove(&(address / LINE)) {
+            self.freed.add(line, cpu, costs.l2_size as usize / LINE);
+        }
     }
 }
 
@@ -317,8 +330,26 @@ mod tests {
             "behind the transfer before"
         );
         assert_eq!(memory.line(4100), Some(1));
-        memory.forget(4100);
+        memory.give_back(4096, 1, &costs);
         assert_eq!(memory.line(4096), None);
+    }
+
+    #[test]
+    fn a_new_atomic_is_in_a_line_that_was_given_back_where_the_last_access_left_it() {
+        let costs = Costs::DEFAULT;
+        let topology = Topology::from_synthetic("core:2").expect("well formed");
+        let hardware = Hardware::new(topology, &costs);
+        let mut lines = Lines::default();
+        let go = |lines: &mut Lines, cpu, address, now| {
+            lines.access(address, Access::Write, (cpu, now), &hardware, &costs, at_home(&costs))
+        };
+        assert_eq!(go(&mut lines, 0, 4096, 0), (1, costs.memory));
+        lines.give_back(4096, 0, &costs);
+        lines.give_back(4096, 0, &costs);
+        assert_eq!(go(&mut lines, 0, 8192, 1_000), (2, costs.own_line), "whatever its address");
+        lines.give_back(8192, 0, &costs);
+        assert_eq!(go(&mut lines, 1, 4096, 2_000), (3, costs.same_llc), "another CPU has it");
+        assert_eq!(go(&mut lines, 1, 8192, 3_000), (4, costs.memory), "there was one");
     }
 
     #[test]

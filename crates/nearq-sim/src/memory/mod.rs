@@ -13,13 +13,14 @@
 //!
 //! # Addresses
 //! Both find their state by real address, so the layout of the program's own structures counts, as it does on a real machine. The address
-//! itself must not count: tables are looked up by address, and never walked if the order would have an effect. Memory that is given back is
-//! forgotten, so that reused memory starts as new.
+//! itself must not count: tables are looked up by address, and never walked if the order would have an effect. Declared memory that is given
+//! back is forgotten: when it is used again, it is new. Lines that are given back are used again (`freed`).
 
 mod bandwidth;
 mod bytes;
 mod caches;
 mod capture;
+mod freed;
 mod lines;
 mod pages;
 mod placement;
@@ -119,9 +120,9 @@ impl Memory {
         self.lines.line(address)
     }
 
-    /// Forgets a line: the atomic at `address` is gone.
-    pub(crate) fn forget(&mut self, address: usize) {
-        self.lines.forget(address);
+    /// Gives a line back: the atomic at `address` is dropped on that CPU.
+    pub(crate) fn give_line_back(&mut self, address: usize, cpu: usize, costs: &Costs) {
+        self.lines.give_back(address, cpu, costs);
     }
 }
 

@@ -89,15 +89,20 @@ fn longer(word: &AtomicU64) -> u64 {
     took(|| assert_eq!(word.load(Ordering::Relaxed), 1)) - costs().other_llc
 }
 
+/// A word in a line of its own.
+#[repr(align(64))]
+struct Line(AtomicU64);
+
 #[test]
 fn the_first_thread_that_touches_a_line_gives_it_its_home() {
     run(NODES, &with_homes(), || {
-        let homes = [0, 2, 4, 6].map(|cpu| {
-            go_to(cpu);
-            let word = Box::new(AtomicU64::new(0));
+        // They stay until the end: a word that is dropped gives its line to the next one.
+        let words = [0, 2, 4, 6].map(|cpu| (cpu, Line(AtomicU64::new(0))));
+        let homes = words.each_ref().map(|(cpu, word)| {
+            go_to(*cpu);
             let c = costs();
-            assert_eq!(took(|| word.store(9, Ordering::Relaxed)), c.memory, "near memory");
-            longer(&word)
+            assert_eq!(took(|| word.0.store(9, Ordering::Relaxed)), c.memory, "near memory");
+            longer(&word.0)
         });
         assert_eq!(homes, [0, 80, 2000, 2000]);
         // The policy of the thread decides, and a far memory takes longer.
@@ -110,6 +115,29 @@ fn the_first_thread_that_touches_a_line_gives_it_its_home() {
             "the line comes from its home"
         );
         assert_eq!(longer(&word), 80);
+    });
+}
+
+#[test]
+fn a_thread_that_allocates_what_another_one_frees_gets_lines_out_of_its_cache() {
+    run("core:2", &costs(), || {
+        let new = |cpu: usize| {
+            go_to(cpu);
+            let word = Box::new(Line(AtomicU64::new(0)));
+            let took = took(|| word.0.store(1, Ordering::Relaxed));
+            (word, took)
+        };
+        let c = costs();
+        let (first, from_memory) = new(0);
+        assert_eq!(from_memory, c.memory);
+        go_to(1);
+        assert_eq!(first.0.load(Ordering::Relaxed), 1);
+        drop(first);
+        // The other CPU has read it, and its copy must go.
+        let (second, from_the_other) = new(0);
+        assert_eq!(from_the_other, c.same_llc);
+        drop(second);
+        assert_eq!(new(0).1, c.own_line, "this CPU freed it itself");
     });
 }
 
