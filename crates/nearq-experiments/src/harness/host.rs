@@ -6,7 +6,7 @@ use crate::blocking::{Sampler, work};
 use crate::highpri::{CROWD_WORK, StealClock, privilege};
 use crate::{Error, peers};
 use nearq_platform::{
-    Instant, Linux, LockPlatform, Parker, Placement, Platform, ThreadSpec, Threads,
+    Instant, Linux, LockPlatform, Parker, Placement, Platform, SchedPolicy, ThreadSpec, Threads,
 };
 use nearq_report::usage;
 use nearq_sim::Sim;
@@ -47,7 +47,8 @@ pub trait Host: Platform {
     /// What a thread of the crowd does between two sleeps.
     fn crowd_work();
 
-    /// Favours the caller, the thread that queues, but not the threads that it starts. Returns whether that was allowed.
+    /// Favours the caller, the thread that queues: as a real-time thread, or by the nice value -20. On Linux, threads that it starts later
+    /// are not favoured; on a simulated machine they are, unless they state a priority. Returns whether that was allowed.
     fn favour_issuer() -> bool;
 
     /// CPU time of the process so far, if it is counted.
@@ -268,7 +269,7 @@ impl Host for Sim {
     }
 
     fn favour_issuer() -> bool {
-        true
+        Self::set_scheduling(Self::current_thread(), SchedPolicy::Normal, -20, None).is_ok()
     }
 
     fn ticks() -> u64 {

@@ -164,10 +164,11 @@ fn as_it_is<P: Host>(variant: QueueVariant, plan: &Plan) -> Result<Samples, Erro
     as_issuer::<P, _>(plan.issuer_cpu, move || issue::<P>(variant, &plan_copy))
 }
 
-/// On Linux, by a thread that has given up the privilege to be favoured.
+/// On Linux, by a thread that was favoured, and has given up the privilege since.
 fn without_privilege(variant: QueueVariant, plan: &Plan) -> Result<Samples, Error> {
     let plan_copy = plan.clone();
     as_issuer::<Linux, _>(plan.issuer_cpu, move || {
+        Linux::favour_issuer();
         let limit = privilege::give_up().map_err(|error| {
             Error::run(format!("the privilege to be favoured cannot be given up: {error}"))
         })?;

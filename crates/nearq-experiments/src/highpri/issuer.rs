@@ -69,12 +69,14 @@ pub(crate) trait Target<P: Host> {
     fn send(&mut self, interval: Duration) -> Instant;
 }
 
-/// Queues the item again and again. Called by the issuer's thread.
+/// Favours the caller if that is allowed, then queues the item again and again. Called by the issuer's thread, whose other threads exist by
+/// then or state their own priority.
 pub(crate) fn measure<P: Host>(
     target: &mut dyn Target<P>,
     start: &Start<P>,
     plan: &Plan,
 ) -> Result<Samples, Error> {
+    P::favour_issuer();
     P::wake_exactly();
     let mut clock = P::steal(plan.cpu);
     let mut samples = Samples::default();
@@ -114,16 +116,13 @@ fn following(last: Instant, interval: Duration, now: Instant) -> Instant {
     last + interval * u32::try_from(passed + 1).unwrap_or(u32::MAX)
 }
 
-/// Runs `body` on a thread of its own on the issuer's CPU, favoured if that is allowed, and returns its result.
+/// Runs `body` on a thread of its own on the issuer's CPU, and returns its result.
 pub(crate) fn as_issuer<P: Host, R: Send + 'static>(
     cpu: usize,
     body: impl FnOnce() -> Result<R, Error> + Send + 'static,
 ) -> Result<R, Error> {
     let spec = on_cpus("issuer".into(), CpuSet::single(cpu));
-    on_thread::<P, R>(spec, || {
-        P::favour_issuer();
-        body()
-    })
+    on_thread::<P, R>(spec, body)
 }
 
 // The latencies of one row, and the figures that the document names.
