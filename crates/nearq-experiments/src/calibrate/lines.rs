@@ -4,12 +4,13 @@
 //! |---|---|---|
 //! | `bounce DISTANCE` | two CPUs take a line by turns with a compare-exchange; half of a round trip, as core-to-core benchmarks give it | nothing; the reader of the file subtracts `read_modify_write`, because the simulated machine charges it for itself |
 //! | `bounce DISTANCE, home PLACE` | the same with the line in the memory of the nearest other node of the package of one of them (`same_package`), or of a package where neither is (`other_package`) | the same at home; the cost is a half of the rest, or the rest, as `costs` says |
+//! | `many lines DISTANCE` | one CPU writes 512 lines, then the other adds to each with fetch_add, in an order without a pattern; the time for one line | nothing. No cost follows from it: it says how much a CPU gains by fetching several lines at once, which the simulated machine does not do |
 //! | `contended OPERATION, N CPUs` | N CPUs do it on one line without a pause; the time from one to the next, whichever CPU did it | nothing |
 //!
 //! The cost of a distance is that of a line at home where one of the two CPUs is, which is where the kernel puts memory. From what it takes
 //! longer elsewhere follows what the way to a home costs.
 
-use super::meter::{Pages, Samples, batches_on, bind, no_thread};
+use super::meter::{Pages, Samples, batches_on, bind, no_thread, on, switches_of_thread};
 use super::places::{Class, Home};
 use crate::Error;
 use nearq_topology::Topology;
@@ -103,6 +104,74 @@ pub(super) fn bounces(
     Ok(all)
 }
 
+/// Lines that one CPU fetches at once.
+const MANY: usize = 512;
+
+/// The numbers below [`MANY`], in an order in which no prefetcher finds a pattern.
+fn without_pattern() -> Vec<usize> {
+    let mut order: Vec<usize> = (0..MANY).collect();
+    let mut state: usize = 1;
+    for at in (1..MANY).rev() {
+        // The upper bits of a linear congruential generator; D. Knuth, "The Art of Computer Programming", volume 2, 3.3.4, line 26.
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        order.swap(at, (state >> 33) % (at + 1));
+    }
+    order
+}
+
+/// What each of many lines takes that the other CPU of a pair has written, if the addresses of all are known.
+pub(super) fn many(class: Class, pairs: &[(usize, usize)], count: usize) -> Result<Samples, Error> {
+    let order = without_pattern();
+    let mut samples = Samples::new(format!("many lines {}", class.cost()), "ns");
+    for &(a, b) in pairs {
+        let lines: Vec<Line<AtomicU64>> = (0..MANY).map(|_| Line(AtomicU64::new(0))).collect();
+        let turn = Line(AtomicU64::new(MINE));
+        // Relaxed: the lines are counters. Their order after the turn comes from `turn`.
+        let add = |at: &usize| {
+            lines[*at].0.fetch_add(1, Ordering::Relaxed);
+        };
+        std::thread::scope(|scope| {
+            let other = std::thread::Builder::new();
+            let other = other.spawn_scoped(scope, || {
+                bind(b)?;
+                loop {
+                    // Acquire and release: pair with those of the other thread, so that one adds after the other.
+                    match turn.0.load(Ordering::Acquire) {
+                        OVER => return Ok::<(), Error>(()),
+                        YOURS => {
+                            (0..MANY).for_each(|at| add(&at));
+                            turn.0.store(MINE, Ordering::Release);
+                        }
+                        _ => spin_loop(),
+                    }
+                }
+            });
+            let other = other.map_err(no_thread)?;
+            let measured = on(a, || {
+                for _ in 0..count {
+                    turn.0.store(YOURS, Ordering::Release);
+                    while turn.0.load(Ordering::Acquire) == YOURS {
+                        if other.is_finished() {
+                            return Ok(());
+                        }
+                        spin_loop();
+                    }
+                    let (before, start) = (switches_of_thread(), Instant::now());
+                    order.iter().for_each(add);
+                    let taken = start.elapsed().as_nanos() as f64 / MANY as f64;
+                    samples.add(taken, switches_of_thread() != before);
+                }
+                Ok(())
+            });
+            turn.0.store(OVER, Ordering::Release);
+            other.join().expect("it does not panic")?;
+            measured
+        })?;
+    }
+    Ok(samples)
+}
+
 /// How long a window lasts in which CPUs contend.
 const WINDOW: Duration = Duration::from_millis(2);
 /// How long windows may pass in which no CPU made progress, because other programs have all of them.
@@ -188,6 +257,13 @@ mod tests {
     use crate::calibrate::tests::cpus;
 
     #[test]
+    fn the_order_without_a_pattern_has_each_line_once() {
+        let mut order = without_pattern();
+        order.sort_unstable();
+        assert!(order.iter().copied().eq(0..MANY));
+    }
+
+    #[test]
     fn a_line_bounces_between_two_cpus_and_costs_more_than_an_own_one() {
         let cpus = cpus();
         let [a, b] = [cpus[0], *cpus.last().unwrap()];
@@ -199,6 +275,10 @@ mod tests {
         // The least: another program on one of the two CPUs makes it longer.
         let least = bounce.values.iter().copied().fold(f64::INFINITY, f64::min);
         assert!((2.0..20_000.0).contains(&least), "{least}");
+        let many = many(Class::SameLlc, &[(a, b)], 20).unwrap();
+        let each = many.values.iter().copied().fold(f64::INFINITY, f64::min);
+        assert_eq!(many.values.len(), 20);
+        assert!(each > 0.2 && each < 2.0 * least, "{each} ns a line, {least} ns alone");
         let contended = contended(Operation::FetchAdd, &[a, b], 5).unwrap();
         assert_eq!(
             (contended.name.as_str(), contended.values.len()),

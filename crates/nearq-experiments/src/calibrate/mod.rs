@@ -289,7 +289,11 @@ impl<'m> Plan<'m> {
         }
         for (class, pairs) in &self.pairs {
             let each = count.div_ceil(pairs.len());
-            meter.step("lines", || lines::bounces(self.topology, *class, pairs, each))?;
+            meter.step("lines", || {
+                let mut all = lines::bounces(self.topology, *class, pairs, each)?;
+                all.push(lines::many(*class, pairs, each)?);
+                Ok(all)
+            })?;
         }
         for crowd in places::crowds(self.cores.len()) {
             let cpus = &self.cores[..crowd];
