@@ -10,7 +10,8 @@
 //!
 //! # How the numbers are made
 //! - If a range was published, its middle is used, and the source says so.
-//! - *Not re-read* marks a publication that was not available when the number was written down.
+//! - A number is what the cited text states, or what the source says that follows from it. If only a summary was read, the source says so.
+//! - The vendors' and the benchmarks' latency of an instruction includes that of a read; `read_modify_write` comes on top of it.
 //! - Numbers that are not published follow from the rules in [`derive`].
 
 pub(crate) mod calibration;

@@ -86,10 +86,7 @@ fn every_cost_has_a_source() {
             assert!(text.len() >= 10, "{name} {cost}: {origin} {text:?} says too little");
             assert_ne!(*origin, Origin::Given, "{name} {cost}");
             if *origin == Origin::Measured {
-                let tables = ["uops.info", "Instruction tables"];
-                let cited = has_year(text)
-                    || text.contains("https://")
-                    || tables.iter().any(|table| text.contains(table));
+                let cited = has_year(text) || text.contains("https://");
                 assert!(cited, "{name} {cost}: {text:?} names no publication");
             }
         }
