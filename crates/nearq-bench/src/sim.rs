@@ -29,12 +29,13 @@ Examples:
   nearq sim sensitivity --on \"l3:2 core:16\" --costs same_llc,other_llc,wake_up --svg sensitivity.svg";
 
 const CALIBRATE_EXAMPLES: &str = "\
-Measures what things cost on this machine, in about a minute and without root: lines between CPUs of each distance, contended and own
-lines, memory, and the kernel's calls, wake-ups, switches, threads and page faults. Everything is measured twice. The file has the quartiles
-of each quantity, and the costs that follow from them, and --on takes it. docs/calibrate.md says how to check results with it.
+Measures what things cost on this machine, in half a minute to two and without root: lines between CPUs of each distance, contended and own
+lines, memory, and the kernel's calls, wake-ups, switches, threads and page faults. Everything is measured again, up to eight times, until
+each quantity was the same twice in a row. The file has the quartiles of each quantity, and the costs that follow from them, and --on takes
+it. docs/calibrate.md says how to check results with it.
 
 If the machine was too noisy, no file is written: if other programs or the host took more than 5 % of the time, or a quantity drifted by more
-than 5 %.
+than 5 % each time.
 
 Examples:
   nearq sim calibrate -o my.machine

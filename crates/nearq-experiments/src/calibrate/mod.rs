@@ -10,8 +10,8 @@
 //! | `shape`, `file` | the machine's shape as text, the file, and the table |
 //!
 //! # Order
-//! All quantities are measured one after the other, and then all of them again. The file has the quartiles of both times together; that the
-//! two medians differ little is one of the signs that the machine was quiet. A noisy machine's file is not written, unless the user accepts
+//! All quantities are measured one after the other, and then all of them again, until each has been the same twice in a row. The file has the
+//! quartiles of these two times together; that their medians differ little is one of the signs that the machine was quiet. A noisy machine's file is not written, unless the user accepts
 //! that; then the file says why.
 //!
 //! What the costs mean is nearq-sim's affair. The measurements are plain Linux code and use no part of the runtime that is simulated.
@@ -138,7 +138,10 @@ fn settled(topology: &Topology, calibration: Calibration, accept_noise: bool) ->
     Calibrated { text, file }
 }
 
-/// Measures everything twice; `root` is where `/proc` is read.
+/// How often everything is measured at the most: until each quantity from which a cost follows is the same twice in a row.
+const MOST_TURNS: usize = 8;
+
+/// Measures everything at least twice; `root` is where `/proc` is read.
 fn measure(
     machine: &Machine,
     size: Size,
@@ -146,46 +149,69 @@ fn measure(
     progress: &Progress,
 ) -> Result<Calibration, Error> {
     let plan = Plan::new(machine, size);
-    progress.begin(plan.steps() * 2);
     let mut watcher = Watcher::start(root, machine.parallelism());
-    let mut turns = Vec::new();
-    for turn in ["first", "second"] {
+    let mut turns: Vec<Vec<Samples>> = Vec::new();
+    let of_costs = costs::names();
+    let pairs = loop {
+        progress.begin(plan.steps());
+        let turn = turns.len() + 1;
         let mut meter = Meter { watcher: &mut watcher, progress, turn, all: Vec::new() };
         plan.carry_out(&mut meter)?;
         turns.push(meter.all);
-    }
-    let both: Vec<(Samples, [f64; 2])> = turns[0]
-        .iter()
-        .zip(&turns[1])
-        .map(|(first, again)| {
-            let mut samples = first.clone();
-            samples.join(again);
-            (samples, [first.median(), again.median()])
-        })
-        .collect();
-    let sum = |of: fn(&Samples) -> usize| both.iter().map(|(samples, _)| of(samples)).sum();
-    let (preempted, counted) = (sum(|one| one.preempted), sum(|one| one.values.len()));
+        if turns.len() < 2 {
+            continue;
+        }
+        let pairs: Vec<Pair> = (0..turns[0].len()).map(|at| steadiest(&turns, at)).collect();
+        let drifts = |pair: &Pair| {
+            of_costs.contains(&pair.measurement.name.as_str())
+                && noise::has_drifted(&pair.measurement)
+        };
+        if turns.len() == MOST_TURNS || !pairs.iter().any(drifts) {
+            break pairs;
+        }
+    };
+    let preempted = pairs.iter().map(|pair| pair.preempted).sum();
+    let counted = pairs.iter().map(|pair| pair.measurement.samples).sum();
     let (noise, environment, took) = watcher.finish(preempted, counted);
-    // Three digits after the point are more than any of these have.
-    let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
-    let measurements: Vec<Measurement> = both
-        .into_iter()
-        .map(|(samples, medians)| Measurement {
-            quartiles: samples.quartiles().map(rounded),
-            medians: medians.map(rounded),
-            samples: samples.values.len(),
-            unit: samples.unit.into(),
-            name: samples.name,
-        })
-        .collect();
+    let measurements: Vec<Measurement> = pairs.into_iter().map(|pair| pair.measurement).collect();
     Ok(Calibration {
         nearq: env!("CARGO_PKG_VERSION").into(),
         kernel: environment.kernel.unwrap_or_else(|| "unknown".into()),
         seconds: rounded(took.as_secs_f64()),
-        noisy: noise::reasons(&noise, &measurements, &costs::names()),
+        noisy: noise::reasons(&noise, &measurements, &of_costs),
         noise,
         measurements,
     })
+}
+
+/// Two measurements of a quantity in turns that follow each other.
+struct Pair {
+    measurement: Measurement,
+    /// Samples during which the thread lost its CPU.
+    preempted: usize,
+}
+
+/// The first two turns in a row in which the quantity with that index does not drift; the last two, if it always does.
+fn steadiest(turns: &[Vec<Samples>], at: usize) -> Pair {
+    let pair = |of: &[Vec<Samples>]| {
+        let mut samples = of[0][at].clone();
+        samples.join(&of[1][at]);
+        let measurement = Measurement {
+            quartiles: samples.quartiles().map(rounded),
+            medians: [of[0][at].median(), of[1][at].median()].map(rounded),
+            samples: samples.values.len(),
+            unit: samples.unit.into(),
+            name: samples.name,
+        };
+        Pair { measurement, preempted: samples.preempted }
+    };
+    let steady = turns.windows(2).map(pair).find(|pair| !noise::has_drifted(&pair.measurement));
+    steady.unwrap_or_else(|| pair(&turns[turns.len() - 2..]))
+}
+
+/// Three digits after the point are more than any quantity has.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
 }
 
 /// What is measured on a machine.
@@ -201,7 +227,7 @@ struct Plan<'m> {
 struct Meter<'m> {
     watcher: &'m mut Watcher,
     progress: &'m Progress,
-    turn: &'static str,
+    turn: usize,
     all: Vec<Samples>,
 }
 
@@ -212,7 +238,7 @@ impl Meter<'_> {
         what: &str,
         measure: impl FnOnce() -> Result<Vec<Samples>, Error>,
     ) -> Result<(), Error> {
-        self.progress.step(format!("{} time: {what}", self.turn));
+        self.progress.step(format!("turn {}: {what}", self.turn));
         let samples = self.watcher.roomy(measure)?;
         self.add(samples);
         Ok(())
@@ -224,7 +250,7 @@ impl Meter<'_> {
         what: &str,
         measure: impl FnOnce() -> Result<Vec<Samples>, Error>,
     ) -> Result<(), Error> {
-        self.progress.step(format!("{} time: {what}", self.turn));
+        self.progress.step(format!("turn {}: {what}", self.turn));
         self.add(measure()?);
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Whether the machine was quiet enough: what disturbed the measurement, and when that is too much.
 //!
 //! Four signs are read: time that the host took (`/proc/stat`), time that other programs took (the same, less this process), time during which
-//! threads waited for a CPU (`/proc/pressure/cpu`), and samples during which the measuring thread lost its CPU. The fifth is drift: each
-//! quantity is measured at the beginning and again at the end.
+//! threads waited for a CPU (`/proc/pressure/cpu`), and samples during which the measuring thread lost its CPU. The fifth is drift: the
+//! difference of two measurements of a quantity, between which all other quantities are measured.
 
 use nearq_report::{Environment, Watch};
 use nearq_sim::{Measurement, Noise};
@@ -89,19 +89,23 @@ pub(super) fn reasons(noise: &Noise, measurements: &[Measurement], names: &[&str
         })
         .map(|(percent, what)| format!("{what}: {percent:.1} %"))
         .collect();
-    for measurement in measurements.iter().filter(|one| names.contains(&one.name.as_str())) {
-        let [first, again] = measurement.medians;
-        let counts = measurement.unit != "ns" || (again - first).abs() > LEAST_NS;
-        if counts && measurement.drift_percent() > MOST_PERCENT {
-            let unit = &measurement.unit;
-            reasons.push(format!(
-                "{} drifted by {:.0} %: {first:.1} {unit} at the beginning, {again:.1} {unit} at the end",
-                measurement.name,
-                measurement.drift_percent()
-            ));
-        }
-    }
+    let counted = measurements.iter().filter(|one| names.contains(&one.name.as_str()));
+    reasons.extend(counted.filter(|one| has_drifted(one)).map(|measurement| {
+        let ([first, again], unit) = (measurement.medians, &measurement.unit);
+        let percent = measurement.drift_percent();
+        format!(
+            "{} drifted by {percent:.0} %: {first:.1} {unit}, then {again:.1} {unit}",
+            measurement.name
+        )
+    }));
     reasons
+}
+
+/// Whether the two measurements of a quantity differ too much.
+pub(super) fn has_drifted(measurement: &Measurement) -> bool {
+    let [first, again] = measurement.medians;
+    let counts = measurement.unit != "ns" || (again - first).abs() > LEAST_NS;
+    counts && measurement.drift_percent() > MOST_PERCENT
 }
 
 #[cfg(test)]
@@ -141,7 +145,7 @@ mod tests {
         }
         let drifted = [measurement("a", [100.0, 106.0]), measurement("b", [100.0, 200.0])];
         let found = reasons(&quiet, &drifted, &["a"]);
-        assert_eq!(found, ["a drifted by 6 %: 100.0 ns at the beginning, 106.0 ns at the end"]);
+        assert_eq!(found, ["a drifted by 6 %: 100.0 ns, then 106.0 ns"]);
     }
 
     #[test]

@@ -134,7 +134,29 @@ fn the_plan_counts_its_steps() {
     let progress = Progress::hidden();
     let mut watcher = Watcher::start(Path::new("/"), 1);
     let mut meter =
-        Meter { watcher: &mut watcher, progress: &progress, turn: "first", all: Vec::new() };
+        Meter { watcher: &mut watcher, progress: &progress, turn: 1, all: Vec::new() };
     plan.carry_out(&mut meter).unwrap();
     assert_eq!(progress.position(), plan.steps());
+}
+
+#[test]
+fn the_first_two_turns_that_agree_count() {
+    let turn = |median: f64| {
+        let values = vec![median - 1.0, median, median + 1.0];
+        vec![Samples { values, preempted: 1, ..Samples::new("bounce same_llc", "ns") }]
+    };
+    let of = |medians: &[f64]| {
+        let turns: Vec<_> = medians.iter().copied().map(turn).collect();
+        let pair = steadiest(&turns, 0);
+        (pair.measurement.medians, pair.preempted)
+    };
+    assert_eq!(of(&[100.0, 101.0]), ([100.0, 101.0], 2));
+    assert_eq!(of(&[100.0, 120.0, 150.0, 151.0, 100.0]), ([150.0, 151.0], 2));
+    assert_eq!(
+        of(&[100.0, 120.0, 100.0]),
+        ([120.0, 100.0], 2),
+        "none: the last two, which are refused"
+    );
+    let turns = [turn(10.0), turn(20.0), turn(20.0)];
+    assert_eq!(steadiest(&turns, 0).measurement.quartiles, [19.25, 20.0, 20.75], "of these two");
 }

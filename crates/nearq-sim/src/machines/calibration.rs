@@ -35,7 +35,7 @@ pub struct Noise {
     pub preempted_percent: f64,
 }
 
-/// One quantity, measured twice: at the beginning and again at the end.
+/// One quantity, measured twice; all others were measured in between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measurement {
@@ -45,7 +45,7 @@ pub struct Measurement {
     pub unit: String,
     /// The first quartile, the median and the third quartile of both times together.
     pub quartiles: [f64; 3],
-    /// The median at the beginning and at the end.
+    /// The median of each time.
     pub medians: [f64; 2],
     /// How many samples there are of both times together.
     pub samples: usize,
@@ -57,7 +57,7 @@ impl Measurement {
         self.quartiles[1]
     }
 
-    /// By how much the median at the end differs from that at the beginning, in percent.
+    /// By how much the second median differs from the first, in percent.
     pub fn drift_percent(&self) -> f64 {
         let [first, again] = self.medians;
         ((again - first) / first * 100.0).abs()
