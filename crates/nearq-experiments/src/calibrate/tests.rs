@@ -133,8 +133,7 @@ fn the_plan_counts_its_steps() {
     let plan = Plan::new(&machine, TINY);
     let progress = Progress::hidden();
     let mut watcher = Watcher::start(Path::new("/"), 1);
-    let mut meter =
-        Meter { watcher: &mut watcher, progress: &progress, turn: 1, all: Vec::new() };
+    let mut meter = Meter { watcher: &mut watcher, progress: &progress, turn: 1, all: Vec::new() };
     plan.carry_out(&mut meter).unwrap();
     assert_eq!(progress.position(), plan.steps());
 }

@@ -34,7 +34,7 @@ fn tasks_with_homes_are_done_before_tasks_without() {
         options.common.runs = Some(runs);
         HomeOptions {
             tasks: Some(vec![16]),
-            problem_size: Some(700_000),
+            problem_size: Some(1_000_000),
             passes: Some(15),
             ..options
         }
@@ -56,7 +56,7 @@ fn tasks_with_homes_are_done_before_tasks_without() {
     // A run is a function of its seed.
     assert_eq!(run(&with(1)).to_json(), run(&with(1)).to_json());
     let words =
-        ["AverageUserTime", "iSched", "MSched", "dynamic homes", "PROBLEMSIZE 700000 (as told"];
+        ["AverageUserTime", "iSched", "MSched", "dynamic homes", "PROBLEMSIZE 1000000 (as told"];
     for word in words {
         assert!(report.text.contains(word), "{word}: {}", report.text);
     }
