@@ -6,9 +6,10 @@ use super::targets::{Goal, KernelRate, REQUEUE, Shards};
 use super::targets::{KERNEL_PERCENT, SOURCE};
 use super::{CAPTURES, Capture, Facts, coinciding, load};
 use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met, or_none};
-use crate::plots::bars::{Bar, Bars, draw};
-use nearq_report::metric::{self, Metric};
-use nearq_report::{HERE, Report, Row, Table, rounded};
+use crate::plots::bars::{Bar, Bars};
+use crate::plots::differences::{Differences, Dot, Scale};
+use crate::plots::draw;
+use nearq_report::{HERE, Report, Row, Table, metric, rounded};
 use nearq_topology::AffinityScope;
 
 /// The rows of a scenario, in order.
@@ -266,12 +267,9 @@ fn targets(goals: &[Goal]) -> String {
 
 /// Time per item, idle latency and the rates by scope at a glance.
 pub(crate) fn picture(report: &Report, show_goals: bool) -> String {
-    let groups = |load: Load, metrics: &[Metric]| {
-        let bars = |name: &str| {
-            let bar = |&metric| table::bar(report, load.name(), name, metric, Bar::median);
-            (name.to_owned(), metrics.iter().map(bar).collect())
-        };
-        names(&report.rows, load).into_iter().map(bars).collect()
+    let group = |name: &str| {
+        let bar = table::bar(report, Load::Outside.name(), name, metric::NS_PER_ITEM, Bar::median);
+        (name.to_owned(), vec![bar])
     };
     let goals = report.parameters["targets"].as_array().filter(|_| show_goals);
     let reference = goals.and_then(|goals| {
@@ -282,30 +280,31 @@ pub(crate) fn picture(report: &Report, show_goals: bool) -> String {
     let cost = Bars {
         title: "Time per item, from one outside thread (shorter is better)".into(),
         axis: "ns per item: median, least and most of the rounds".into(),
-        groups: groups(Load::Outside, &[metric::NS_PER_ITEM]),
+        groups: names(&report.rows, Load::Outside).into_iter().map(group).collect(),
         reference,
         ..Bars::lying(report)
     };
-    let idle = Bars {
-        title: "From queueing to start when everybody sleeps (shorter is better)".into(),
-        axis: "microseconds (by factors of ten): median, least and most of the rounds".into(),
+    let dots = |name: &str| {
+        let dot = |metric| {
+            Dot::measured(table::bar(report, Load::Idle.name(), name, metric, Bar::median))
+        };
+        (name.to_owned(), [metric::START_LATENCY_P50, metric::START_LATENCY_P99].map(dot).into())
+    };
+    let idle = Differences {
+        title: "From queueing to start when everybody sleeps (less is better)".into(),
+        axis: "microseconds: median, least and most of the rounds".into(),
         series: vec!["p50".into(), "p99".into()],
-        groups: groups(Load::Idle, &[metric::START_LATENCY_P50, metric::START_LATENCY_P99]),
-        logarithmic: true,
-        ..Bars::lying(report)
+        rows: names(&report.rows, Load::Idle).into_iter().map(dots).collect(),
+        scale: Scale::Factors,
+        ..Differences::of(report)
     };
-    let (model, cpus) = (table::model(report), report.environment.cpus);
-    let title = if report.machine == HERE {
-        format!("nearq bench dispatch: {model}, {cpus} CPUs")
+    let place = if report.machine == HERE {
+        table::place(report, report.environment.cpus)
     } else {
-        format!(
-            "nearq bench dispatch: simulated {} ({}), {} CPUs",
-            report.machine,
-            model.trim_end_matches(", simulated"),
-            report.parameters["threads"]
-        )
+        format!("{}, {} CPUs", table::place(report, ""), report.parameters["threads"])
     };
-    draw(&title, &[cost, idle, rates(report)])
+    let title = format!("nearq bench dispatch: {place}");
+    draw(&title, vec![cost.diagram(), idle.diagram(), rates(report).diagram()])
 }
 
 /// Items per second by scope with an issuer on each CPU, beside those of the simulated kernel and the published ones, if there are any.

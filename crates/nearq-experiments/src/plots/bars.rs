@@ -1,7 +1,8 @@
-//! Pictures of results in bars. The plotting library is young, so it is used only in this file, `curves` and `heat`.
+//! Pictures of results in bars. The plotting library is young, so it is used only in the files beside this one.
 
+use super::Diagram;
+use kuva::plot::BarPlot;
 use kuva::plot::legend::{LegendEntry, LegendPosition, LegendShape};
-use kuva::plot::{BarPlot, ForestPlot};
 use kuva::render::annotations::ReferenceLine;
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
@@ -11,15 +12,13 @@ use nearq_report::{Report, Summary};
 const COLOURS: [&str; 8] =
     ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442"];
 /// Width of a picture, in pixels.
-const WIDTH: f64 = 960.0;
+pub(super) const WIDTH: f64 = 960.0;
 /// Names up to this many letters leave space beside the bars.
 const SHORT_NAME: usize = 12;
-/// Names up to this many letters fit into the usual columns of a legend below the bars; longer ones need wider columns.
-const COLUMN_LETTERS: usize = 38;
 /// Height of a diagram with vertical bars.
-const HEIGHT: f64 = 330.0;
+pub(super) const HEIGHT: f64 = 330.0;
 
-fn colour(series: usize) -> &'static str {
+pub(super) fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
 }
 
@@ -70,9 +69,6 @@ pub struct Bars {
     pub groups: Vec<(String, Vec<Option<Bar>>)>,
     /// Whether the bars are horizontal, so that long names can be read.
     pub lying: bool,
-    /// Whether the axis grows by factors of ten. Then the length of a bar would mean nothing, so dots are drawn instead of bars, one below
-    /// the other. The values must be above zero.
-    pub logarithmic: bool,
     /// A line to compare with, and its name, which is written at the axis.
     pub reference: Option<(f64, String)>,
     /// What makes the figures doubtful, if anything does.
@@ -81,8 +77,7 @@ pub struct Bars {
 
 /// Draws diagrams one below the other, under a title.
 pub fn draw(title: &str, diagrams: &[Bars]) -> String {
-    let one = |one: &Bars| (one.plot(), one.layout(), one.height());
-    super::stacked(title, (WIDTH, HEIGHT), diagrams.iter().map(one).collect())
+    super::draw(title, diagrams.iter().map(Bars::diagram).collect())
 }
 
 impl Bars {
@@ -97,30 +92,25 @@ impl Bars {
         Self { lying: true, ..Self::of(report) }
     }
 
+    /// The plot, and its layout.
+    pub fn diagram(&self) -> Diagram {
+        Diagram { plots: vec![self.plot()], layout: self.layout(), height: self.height() }
+    }
+
     fn height(&self) -> f64 {
         let bars = self.groups.len() * self.series.len().max(1);
-        if self.lying || self.logarithmic { 110.0 + 24.0 * bars as f64 } else { HEIGHT }
+        if self.lying { 110.0 + 24.0 * bars as f64 } else { HEIGHT }
     }
 
     fn all(&self) -> impl Iterator<Item = &Bar> {
         self.groups.iter().flat_map(|(_, bars)| bars).flatten()
     }
 
-    /// The beginning of the axis.
-    fn least(&self) -> f64 {
-        if !self.logarithmic {
-            return 0.0;
-        }
-        let lowest = self.all().map(|bar| bar.low).fold(f64::INFINITY, f64::min);
-        if lowest.is_finite() { 10_f64.powf(lowest.log10().floor()) } else { 1.0 }
-    }
-
     /// The end of the axis: beyond the longest whisker, which is never cut off.
     fn most(&self) -> f64 {
         let reference = self.reference.as_ref().map_or(0.0, |(value, _)| *value);
         let longest = self.all().map(|bar| bar.high.max(bar.value)).fold(reference, f64::max);
-        let headroom = if self.logarithmic { 1.25 } else { 1.04 };
-        if longest > 0.0 { longest * headroom } else { 1.0 }
+        if longest > 0.0 { longest * 1.04 } else { 1.0 }
     }
 
     /// Horizontal bars are drawn from the bottom up: in reverse order, the first one is on top.
@@ -128,45 +118,27 @@ impl Bars {
         if self.lying { items.rev().collect() } else { items.collect() }
     }
 
-    /// The legend is beside the bars if its names are short, so that nothing moves; below the bars if long names would take their space.
+    /// The legend is beside the bars if its names are short, so that nothing moves; below the bars if long names would take their space. Below
+    /// horizontal bars there is the name of the axis, which it would cover.
     fn legend_position(&self) -> LegendPosition {
-        if self.series.iter().all(|name| name.len() <= SHORT_NAME) {
+        if self.lying || self.series.iter().all(|name| name.len() <= SHORT_NAME) {
             LegendPosition::OutsideRightTop
         } else {
             LegendPosition::OutsideBottomColumns
         }
     }
 
-    /// A dot for each bar, with its name beside it.
-    fn dots(&self) -> Plot {
-        let mut plot = ForestPlot::new().with_show_null_line(false).with_cap_size(3.0);
-        for (name, bars) in &self.groups {
-            for (series, bar) in bars.iter().enumerate() {
-                let Some(Bar { value, low, high }) = *bar else { continue };
-                let name = match self.series.as_slice() {
-                    [_, _, ..] => format!("{name}, {}", self.series[series]),
-                    _ => name.clone(),
-                };
-                plot = plot.with_colored_row(name, value, low, high, colour(series));
-            }
-        }
-        Plot::Forest(plot)
-    }
-
     fn plot(&self) -> Plot {
-        if self.logarithmic {
-            return self.dots();
-        }
         let mut plot = BarPlot::new().with_horizontal(self.lying);
         let mut whiskers = Vec::new();
-        let nothing = Bar { value: self.least(), low: self.least(), high: self.least() };
+        let nothing = Bar::exactly(0.0);
         for (name, bars) in self.in_order(self.groups.iter()) {
             let numbered = self.in_order(bars.iter().enumerate());
             let mut values = Vec::new();
             for (series, bar) in numbered {
                 let bar = bar.unwrap_or(nothing);
-                let value = bar.value.max(self.least());
-                whiskers.push((value - bar.low.max(self.least()), bar.high - value));
+                let value = bar.value.max(0.0);
+                whiskers.push((value - bar.low.max(0.0), bar.high - value));
                 values.push((value, colour(series)));
             }
             plot = plot.with_group(name, values);
@@ -183,28 +155,24 @@ impl Bars {
             .with_title_size(15)
             .with_label_size(12)
             .with_tick_size(11);
-        let lying = self.lying || self.logarithmic;
         let axis = match &self.reference {
             Some((_, name)) => format!("{}; the dashed line is {name}", self.axis),
             None => self.axis.clone(),
         };
-        layout = if lying {
+        layout = if self.lying {
             layout
                 .with_x_label(axis)
                 .with_x_tick_format(super::ticks())
-                .with_x_axis_min(self.least())
+                .with_x_axis_min(0.0)
                 .with_x_axis_max(self.most())
         } else {
             layout
                 .with_y_label(axis)
                 .with_y_tick_format(super::ticks())
-                .with_y_axis_min(self.least())
+                .with_y_axis_min(0.0)
                 .with_y_axis_max(self.most())
         };
-        if self.logarithmic {
-            layout = layout.with_log_x();
-        }
-        if self.series.len() > 1 && !self.logarithmic {
+        if self.series.len() > 1 {
             let entry = |(series, label): (usize, &String)| LegendEntry {
                 label: label.clone(),
                 color: colour(series).into(),
@@ -216,11 +184,8 @@ impl Bars {
                 .with_legend_entries(entries.collect())
                 .with_legend_position(self.legend_position());
         }
-        if self.series.iter().any(|name| name.len() > COLUMN_LETTERS) {
-            layout = layout.with_legend_col_limit(2);
-        }
         if let Some((value, _)) = &self.reference {
-            let line = if lying {
+            let line = if self.lying {
                 ReferenceLine::vertical(*value)
             } else {
                 ReferenceLine::horizontal(*value)
@@ -259,7 +224,6 @@ mod tests {
                 ("crossbeam-channel".into(), vec![Some(bar(280.0))]),
             ],
             lying: true,
-            logarithmic: false,
             reference: Some((140.0, "the goal".into())),
             warning: Some("other programs ran".into()),
         };
@@ -277,24 +241,23 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_has_dots_of_one_size() {
-        let mut bars = sample().remove(1);
-        (bars.logarithmic, bars.reference) = (true, None);
-        assert!(matches!(bars.plot(), Plot::Forest(_)));
-        assert_eq!(bars.least(), 100.0, "it begins below the lowest whisker");
-        let svg = draw("dots", &[bars]);
-        assert!(svg.contains(">nearq requeue<") && !svg.contains("NaN"), "{svg}");
+    fn axis_numbers_have_commas_and_no_exponent() {
+        for lying in [false, true] {
+            let mut bars = sample().remove(1);
+            bars.groups[0].1[0] = Some(bar(2_000_000.0));
+            (bars.lying, bars.reference) = (lying, None);
+            let svg = draw("ticks", &[bars]);
+            assert!(svg.contains(">1,000,000<"), "{lying}: {svg}");
+        }
     }
 
     #[test]
-    fn axis_numbers_have_commas_and_no_exponent() {
-        for (lying, logarithmic) in [(false, false), (true, false), (true, true)] {
-            let mut bars = sample().remove(1);
-            bars.groups[0].1[0] = Some(bar(2_000_000.0));
-            (bars.lying, bars.logarithmic, bars.reference) = (lying, logarithmic, None);
-            let svg = draw("ticks", &[bars]);
-            assert!(svg.contains(">1,000,000<"), "{lying} {logarithmic}: {svg}");
-        }
+    fn the_legend_of_horizontal_bars_does_not_cover_the_name_of_the_axis() {
+        let mut bars = sample().remove(0);
+        bars.series[1] = "a name of more than a few letters".into();
+        assert!(matches!(bars.legend_position(), LegendPosition::OutsideBottomColumns));
+        bars.lying = true;
+        assert!(matches!(bars.legend_position(), LegendPosition::OutsideRightTop));
     }
 
     #[test]

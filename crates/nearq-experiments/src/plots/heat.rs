@@ -41,7 +41,11 @@ pub struct Heat {
 
 /// Draws heat maps one below the other, under a title.
 pub fn draw(title: &str, maps: &[Heat]) -> String {
-    let one = |one: &Heat| (one.plot(), one.layout(), one.height());
+    let one = |one: &Heat| super::Diagram {
+        plots: vec![one.plot()],
+        layout: one.layout(),
+        height: one.height(),
+    };
     super::stacked(title, (WIDTH, FRAME), maps.iter().map(one).collect())
 }
 

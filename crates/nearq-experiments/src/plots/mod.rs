@@ -2,6 +2,7 @@
 
 pub mod bars;
 pub mod curves;
+pub mod differences;
 pub mod gains;
 pub mod heat;
 
@@ -11,14 +12,26 @@ use kuva::render::layout::{Layout, TickFormat};
 use kuva::render::plots::Plot;
 use std::sync::Arc;
 
+/// One diagram of a picture.
+pub struct Diagram {
+    plots: Vec<Plot>,
+    layout: Layout,
+    height: f64,
+}
+
+/// Draws diagrams one below the other, under a title.
+pub fn draw(title: &str, diagrams: Vec<Diagram>) -> String {
+    stacked(title, (bars::WIDTH, bars::HEIGHT), diagrams)
+}
+
 /// Diagrams one below the other, each with the height that it states.
-fn stacked(title: &str, cell: (f64, f64), diagrams: Vec<(Plot, Layout, f64)>) -> String {
+fn stacked(title: &str, cell: (f64, f64), diagrams: Vec<Diagram>) -> String {
     let count = diagrams.len();
     let (mut plots, mut layouts, mut heights) = (Vec::new(), Vec::new(), Vec::new());
-    for (plot, layout, height) in diagrams {
-        plots.push(vec![plot]);
-        layouts.push(layout);
-        heights.push(height);
+    for diagram in diagrams {
+        plots.push(diagram.plots);
+        layouts.push(diagram.layout);
+        heights.push(diagram.height);
     }
     let mut figure = Figure::new(count, 1)
         .with_title(title)
