@@ -6,9 +6,10 @@ use super::payload::Declared;
 use super::{Facts, Found, QUEUE, Times};
 use crate::harness::published as error_factor;
 use crate::harness::table::{self, Column, counted, mean, met, or_none};
-use crate::plots::bars::{Bar, Bars, draw};
-use nearq_report::metric::{self, Metric};
-use nearq_report::{Report, Summary, Table, find, plus_minus};
+use crate::plots::bars::Bar;
+use crate::plots::differences::{Differences, Dot, Scale};
+use crate::plots::draw;
+use nearq_report::{Report, Summary, Table, find, metric, plus_minus};
 
 // The tables of `scopes`, beside the document's figures.
 
@@ -261,28 +262,30 @@ fn percent(value: f64, base: f64) -> String {
 
 // The picture of `scopes`, beside the document's figures.
 
-/// Bandwidth and CPU use at a glance, with the kernel's policy shown separately.
+/// Rows that differ from `system` by more percent have a diagram of their own, so that the others can be told apart.
+const FAR: f64 = 25.0;
+
+/// Bandwidth against `system` and CPU use at a glance, with the kernel's policy shown separately.
 pub(crate) fn picture(report: &Report) -> String {
-    let (bandwidth, cpu) = (
-        ("MiB/s: mean, least, most", metric::THROUGHPUT),
-        ("% of the CPUs: mean, least, most", metric::CPU_PERCENT),
-    );
-    let verified = "Data encrypted, stored, decrypted and verified";
-    let mut diagrams = vec![
-        bars(report, false, &format!("{verified} (higher is better)"), bandwidth),
-        bars(report, false, "CPU time used (higher: fewer CPUs idle while work waits)", cpu),
-    ];
-    if !names(report, true).is_empty() {
-        diagrams.push(bars(report, true, &format!("{verified}: the kernel's policy"), bandwidth));
-        diagrams.push(bars(report, true, "CPU time used: the kernel's policy", cpu));
+    let verified = "Bandwidth of verified data against system's (more is better)";
+    let is_far = |name: &&str| {
+        let mut all = scenarios(report).into_iter().filter_map(|load| against(report, load, name));
+        all.any(|bar| bar.value.abs() > FAR)
+    };
+    let (far, near): (Vec<_>, Vec<_>) = names(report, false).into_iter().partition(is_far);
+    let (kernels, all) =
+        (names(report, true), [names(report, false), names(report, true)].concat());
+    let mut diagrams = vec![differences(report, verified.into(), &near)];
+    if !far.is_empty() {
+        diagrams.push(differences(report, format!("{verified}, rows far from it"), &far));
     }
-    let judgements = report.parameters["judgements"].as_array();
-    if judgements.is_some_and(|all| all.iter().any(|one| !one["published"].is_null())) {
-        diagrams.extend(shares(report, true));
-        diagrams.extend(shares(report, false));
+    if !kernels.is_empty() {
+        diagrams.push(differences(report, format!("{verified}, the kernel's policy"), &kernels));
     }
+    diagrams.push(cpu_use(report, &all));
     let (model, cpus) = (table::model(report), report.environment.cpus);
-    draw(&format!("nearq bench scopes: {model}, {cpus} CPUs"), &diagrams)
+    let diagrams = diagrams.iter().map(Differences::diagram).collect();
+    draw(&format!("nearq bench scopes: {model}, {cpus} CPUs"), diagrams)
 }
 
 /// The rows of our queues, or of the kernel's.
@@ -295,65 +298,81 @@ fn scenarios(report: &Report) -> Vec<&str> {
     table::distinct(report.rows.iter().map(|row| row.scenario.as_str()))
 }
 
-/// One metric of a policy's rows.
-fn bars(report: &Report, kernel: bool, title: &str, (axis, metric): (&str, Metric)) -> Bars {
-    let names = names(report, kernel);
-    let group = |scenario: &str| {
-        let bar = |name: &&str| table::bar(report, scenario, name, metric, Bar::mean);
+/// The loads, for the legend: how many issuers each has, and with how many blocks in flight.
+fn series(report: &Report) -> Vec<String> {
+    let about = |scenario: &str| {
         let load = &report.parameters["scenarios"][scenario];
-        let what = format!("{scenario} ({} x {})", load["issuers"], load["in_flight"]);
-        (what, names.iter().map(bar).collect())
+        format!("{scenario} ({} x {})", load["issuers"], load["in_flight"])
     };
-    Bars {
-        title: title.into(),
-        axis: axis.into(),
-        series: names.iter().map(|name| with_those_that_coincide(report, name)).collect(),
-        groups: scenarios(report).into_iter().map(group).collect(),
-        ..Bars::of(report)
+    scenarios(report).into_iter().map(about).collect()
+}
+
+/// How much a row's bandwidth differs from that of its policy's `system` under a load, in percent.
+fn against(report: &Report, scenario: &str, name: &str) -> Option<Bar> {
+    let of = |row: &str| Some(find(&report.rows, scenario, row, metric::THROUGHPUT)?.summary);
+    let base = names(report, is_kernel(name)).into_iter().find(|row| is_system(row))?;
+    let base = of(base)?.mean;
+    let percent = |value: f64| (value / base - 1.0) * 100.0;
+    let Summary { mean, min, max, .. } = of(name)?;
+    Some(Bar { value: percent(mean), low: percent(min), high: percent(max) })
+}
+
+/// Whether the rows of its policy are compared with that row.
+fn is_system(name: &str) -> bool {
+    name == "system" || is_kernel(name) && of_document(name) == "system"
+}
+
+/// The bandwidth of these rows against `system`'s, and the published differences, if the run is on a machine like the document's.
+fn differences(report: &Report, title: String, names: &[&str]) -> Differences {
+    let judgements = report.parameters["judgements"].as_array();
+    let compared = judgements.is_some_and(|all| all.iter().any(|one| !one["published"].is_null()));
+    let told = |scenario: &str, name: &str| {
+        let of = |row: &str| Some(published(scenario, row)?.throughput.0);
+        let percent = (of(name)? / of("system")? - 1.0) * 100.0;
+        (compared && !is_system(name)).then_some(Bar::exactly(percent))
+    };
+    let row = |&name: &&str| {
+        let dot = |scenario| Dot {
+            measured: against(report, scenario, name),
+            published: told(scenario, name),
+        };
+        let dots = scenarios(report).into_iter().map(dot).collect();
+        (with_those_that_coincide(report, name), dots)
+    };
+    Differences {
+        title,
+        axis: "percent: mean, least and most of the runs".into(),
+        series: series(report),
+        rows: names.iter().map(row).collect(),
+        ..Differences::of(report)
     }
 }
 
-/// A row's name for the legend.
+/// The CPU time of all rows.
+fn cpu_use(report: &Report, names: &[&str]) -> Differences {
+    let row = |&name: &&str| {
+        let bar = |scenario| {
+            Dot::measured(table::bar(report, scenario, name, metric::CPU_PERCENT, Bar::mean))
+        };
+        (name.to_owned(), scenarios(report).into_iter().map(bar).collect())
+    };
+    Differences {
+        title: "CPU time used (more: fewer CPUs idle while work waits)".into(),
+        axis: "percent of the CPUs: mean, least and most of the runs".into(),
+        series: series(report),
+        rows: names.iter().map(row).collect(),
+        scale: Scale::Values,
+        dense: true,
+        ..Differences::of(report)
+    }
+}
+
+/// A row's name beside its dots.
 fn with_those_that_coincide(report: &Report, name: &str) -> String {
     let others = report.parameters["coincide"].as_object();
     let same = others.into_iter().flatten().filter(|(_, other)| other["same_as"] == name);
     let same: Vec<&str> = same.map(|(same, _)| same.as_str()).collect();
     if same.is_empty() { name.into() } else { format!("{name} (= {})", same.join(", ")) }
-}
-
-/// Bandwidth of a policy's rows as a share of its `system`'s, beside the published share; `None` if nothing was published.
-fn shares(report: &Report, kernel: bool) -> Option<Bars> {
-    let names = names(report, kernel);
-    let base = names.iter().find(|name| of_document(name) == "system")?;
-    let mut groups = Vec::new();
-    for scenario in scenarios(report) {
-        let mean = |row: &str| Some(find(&report.rows, scenario, row, metric::THROUGHPUT)?.summary);
-        let of = published(scenario, "system")?;
-        let base = mean(base)?;
-        for name in &names {
-            if let (Some(measured), Some(document)) = (mean(name), published(scenario, name)) {
-                let share = |value: f64| value / base.mean * 100.0;
-                let measured = Bar {
-                    value: share(measured.mean),
-                    low: share(measured.min),
-                    high: share(measured.max),
-                };
-                let value = document.throughput.0 / of.throughput.0 * 100.0;
-                let document = Bar::exactly(value);
-                let name = if kernel { of_document(name) } else { name };
-                groups.push((format!("{scenario} {name}"), vec![Some(measured), Some(document)]));
-            }
-        }
-    }
-    let policy = if kernel { "the kernel's policy" } else { "our queues, nobody helps" };
-    Some(Bars {
-        title: format!("Bandwidth as a share of system's: {policy}"),
-        axis: "% of system".into(),
-        series: vec!["simulated".into(), "published".into()],
-        groups,
-        reference: Some((100.0, "system".into())),
-        ..Bars::lying(report)
-    })
 }
 
 #[cfg(test)]
