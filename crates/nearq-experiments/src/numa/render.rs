@@ -6,7 +6,9 @@ use super::{
 };
 use crate::harness::published as error_factor;
 use crate::harness::table::{self, Column};
-use crate::plots::bars::{Bar, Bars, draw};
+use crate::plots::bars::Bar;
+use crate::plots::differences::{Differences, Dot};
+use crate::plots::draw;
 use nearq_report::{HERE, Report, Summary, Table, metric, rounded};
 
 /// Seconds of a kernel build (allmodconfig, -j20, two Opterons) before the change of 2013: five runs.
@@ -113,21 +115,36 @@ fn compared(facts: &Facts<'_>) -> Table {
     table
 }
 
-/// Everything for the eye: the mean of the runs, the least and the most.
+/// What is gained at a glance, each with its standard error, and what was published for the same comparison.
 pub(crate) fn picture(report: &Report) -> String {
-    let mut bars = Bars {
-        title: "Until the job is done".into(),
-        axis: "seconds: mean, least and most of the runs".into(),
-        ..Bars::lying(report)
+    let elapsed = |row: &str| Some(report.find(SCENARIO, row, metric::ELAPSED)?.summary);
+    // The document's job is written back.
+    let told = [WRITEBACK_NUMA, NUMA].into_iter().find(|row| elapsed(row).is_some());
+    let row = |(before, after): (&str, &str)| {
+        let measured = gain(&elapsed(before)?, &elapsed(after)?);
+        let [was, became] = [PUBLISHED_BEFORE, PUBLISHED_AFTER].map(|runs| summary(&runs));
+        let published = (told == Some(after)).then(|| gain(&was, &became));
+        let dot = Dot { measured: Some(measured), published };
+        Some((format!("{before} -> {after}"), vec![dot]))
     };
-    for name in ROWS {
-        if let Some(bar) = table::bar(report, SCENARIO, name, metric::ELAPSED, Bar::mean) {
-            bars.groups.push((name.into(), vec![Some(bar)]));
-        }
-    }
+    let differences = Differences {
+        title: "Time gained until the job is done (more is better)".into(),
+        axis: "percent of the time before the arrow, with its standard error".into(),
+        rows: COMPARED.into_iter().filter_map(row).collect(),
+        ..Differences::of(report)
+    };
     let (files, jobs) = (&report.parameters["files"], &report.parameters["jobs"]);
     let place = if report.machine == HERE { "this machine" } else { &report.machine };
-    draw(&format!("{files} files, {jobs} at a time, on {place}"), &[bars])
+    draw(&format!("{files} files, {jobs} at a time, on {place}"), vec![differences.diagram()])
+}
+
+/// What is gained, in percent of the time before, from one standard error below it to one above it.
+fn gain(before: &Summary, after: &Summary) -> Bar {
+    let percent = |seconds: f64| seconds / before.mean * 100.0;
+    let error = |of: &Summary| of.deviation / (of.runs as f64).sqrt();
+    let (value, error) =
+        (percent(before.mean - after.mean), percent(error(before).hypot(error(after))));
+    Bar { value, low: value - error, high: value + error }
 }
 
 fn summary(runs: &[f64]) -> Summary {
@@ -171,3 +188,7 @@ fn table(facts: &Facts<'_>) -> Table {
     ));
     table
 }
+
+#[cfg(test)]
+#[path = "tests/render.rs"]
+mod render_tests;
