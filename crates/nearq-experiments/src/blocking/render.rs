@@ -5,7 +5,9 @@ use super::load::{BARE, ENOUGH, IDEAL};
 use super::pools::{HINTED, PLAIN};
 use super::ways::Way;
 use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met};
-use crate::plots::bars::{Bar, Bars, draw};
+use crate::plots::bars::Bar;
+use crate::plots::differences::{Differences, Dot};
+use crate::plots::draw;
 use nearq_report::{Report, Row, Table, metric, rounded};
 
 /// The rows of a scenario in their order, the ideal last.
@@ -125,18 +127,25 @@ fn targets(facts: &Facts<'_>) -> String {
     format!("\n{table}")
 }
 
-/// The ratios at a glance.
+/// The time beyond the ideal at a glance.
 pub(crate) fn picture(report: &Report) -> String {
     let rows = report.rows.as_slice();
     let parameter = |name: &str| &report.parameters[name];
-    let bar = |way: Way, row: &str| table::bar(report, way.name(), row, metric::RATIO, Bar::median);
-    let diagram = |title: String, series: Vec<String>, groups| Bars {
+    let dot = |way: Way, row: &str| {
+        let ratio = table::bar(report, way.name(), row, metric::RATIO, Bar::median);
+        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+        Dot::measured(ratio.map(|Bar { value, low, high }| Bar {
+            value: percent(value),
+            low: percent(low),
+            high: percent(high),
+        }))
+    };
+    let diagram = |title: String, series: Vec<String>, rows| Differences {
         title,
-        axis: "ratio to the ideal: median, least and most of the rounds".into(),
+        axis: "percent above the ideal: median, least and most of the rounds".into(),
         series,
-        groups,
-        reference: Some((1.0, "the ideal".into())),
-        ..Bars::lying(report)
+        rows,
+        ..Differences::of(report)
     };
     let ways: Vec<Way> = Way::ALL.into_iter().filter(|&way| !names(rows, way).is_empty()).collect();
     let mut diagrams = Vec::new();
@@ -144,22 +153,23 @@ pub(crate) fn picture(report: &Report) -> String {
         let rows_of_first = names(rows, first).into_iter().filter(|name| *name != IDEAL);
         let ms = parameter("sleep_ms").as_f64().unwrap_or_default();
         let title = format!(
-            "Time for {} items of which one in {} {} (shorter is better)",
+            "Time for {} items of which one in {} {} (less is better)",
             parameter("items"),
             parameter("every"),
             pause(first, ms, parameter("disk_read_us").as_f64())
         );
-        let groups = rows_of_first.map(|name| (name.to_owned(), vec![bar(first, name)])).collect();
-        diagrams.push(diagram(title, vec![String::new()], groups));
+        let dots = rows_of_first.map(|name| (name.to_owned(), vec![dot(first, name)])).collect();
+        diagrams.push(diagram(title, vec![String::new()], dots).diagram());
     }
     if ways.len() > 1 {
-        let group = |&name: &&str| {
-            (name.to_owned(), ways.iter().map(|&way| bar(way, name)).collect::<Vec<_>>())
+        let row = |&name: &&str| {
+            (name.to_owned(), ways.iter().map(|&way| dot(way, name)).collect::<Vec<_>>())
         };
         let title = "The same for every way to be blocked".to_owned();
         let series = ways.iter().map(|way| way.name().to_owned()).collect();
-        diagrams.push(diagram(title, series, [PLAIN, HINTED].iter().map(group).collect()));
+        let dots = [PLAIN, HINTED].iter().map(row).collect();
+        diagrams.push(diagram(title, series, dots).diagram());
     }
     let place = table::place(report, parameter("workers"));
-    draw(&format!("nearq bench blocking: {place}"), &diagrams)
+    draw(&format!("nearq bench blocking: {place}"), diagrams)
 }
