@@ -247,6 +247,9 @@ fn gain_error(tasks: usize) -> Option<f64> {
     Some(before.1.hypot(after.1) / 10.0_f64.sqrt() / before.0 * 100.0)
 }
 
+/// What a published gain is called.
+pub(super) const GAINED: &str = "elapsed time gained, %";
+
 /// A published figure beside the simulated one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Compared {
@@ -283,7 +286,7 @@ pub(super) fn published(rows: &[Figure], plans: &[Plan]) -> Vec<Compared> {
             }
         }
         let least = gain_error(tasks);
-        add(Row::After, "elapsed time gained, %", metric::ELAPSED_GAIN, gain(tasks), least);
+        add(Row::After, GAINED, metric::ELAPSED_GAIN, gain(tasks), least);
     }
     all
 }

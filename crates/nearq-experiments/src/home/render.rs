@@ -8,9 +8,11 @@ use super::task::TaskReport;
 use super::{Facts, Ran, figures, refused};
 use crate::harness::published as error_factor;
 use crate::harness::table::{self, Column, counted, mean, or_none, reached};
-use crate::plots::bars::{Bar, Bars, draw};
-use nearq_report::metric::{self, Metric};
-use nearq_report::{HERE, Report, Summary, Table, rounded};
+use crate::plots::bars::{Bar, Bars};
+use crate::plots::differences::{Differences, Dot};
+use crate::plots::{Diagram, draw};
+use nearq_report::{HERE, Report, Summary, Table, metric, rounded};
+use serde_json::Value;
 
 /// The table of each task is shown for up to this many tasks, and if only one number of tasks was
 /// asked for.
@@ -323,50 +325,76 @@ fn goals(facts: &Facts<'_>) -> String {
     table.to_string()
 }
 
-/// CPU times of numa_test, and where tasks are after a disturbance.
+/// What homes gain in numa_test under each scheduler, and where tasks are after a disturbance.
 pub(crate) fn picture(report: &Report) -> String {
     let nodes = report.parameters["nodes"].as_array().map_or(0, Vec::len);
     let nodes = if report.machine == HERE { format!(", {nodes} nodes") } else { String::new() };
     let machine = table::place(report, report.environment.cpus);
-    let scenarios = table::texts(report, "scenarios");
-    let bars = |disturbed: bool, title: &str, axis: &str, metric: Metric| -> Option<Bars> {
-        let plans =
-            || scenarios.iter().filter(|name| disturbed != name.starts_with(NUMA_TEST)).copied();
-        let first = plans().next()?;
-        let of_first =
-            report.rows.iter().filter(|row| row.scenario == first && row.metric == metric.name);
-        let names: Vec<&str> = of_first.map(|row| row.row.as_str()).collect();
-        let group = |plan: &str| {
-            // By task, so that all numbers of tasks fit into one picture.
-            let share = if disturbed { 1.0 } else { tasks_of(plan) };
-            let bar =
-                |row: &&str| Some(table::bar(report, plan, row, metric, Bar::mean)?.over(share));
-            (plan.to_owned(), names.iter().map(bar).collect())
-        };
-        Some(Bars {
-            title: title.into(),
-            axis: axis.into(),
-            series: names.iter().map(|&name| name.into()).collect(),
-            groups: plans().map(group).collect(),
-            ..Bars::of(report)
-        })
-    };
-    let diagrams = [
-        bars(
-            false,
-            "CPU time of a task: mean, least and most of the runs",
-            "seconds of user time",
-            metric::USER,
-        ),
-        bars(
-            true,
-            "CPU time at home, from a second after the disturbance: mean, least and most of the runs",
-            "%",
-            metric::HOME_PERCENT,
-        ),
+    let (numa_test, disturbed): (Vec<&str>, Vec<&str>) =
+        table::texts(report, "scenarios").into_iter().partition(|name| name.starts_with(NUMA_TEST));
+    let gains = [
+        gained(report, &numa_test, "the document's scheduler", &[Row::Before, Row::After]),
+        gained(report, &numa_test, "today's scheduler", &TODAY),
     ];
-    let diagrams: Vec<Bars> = diagrams.into_iter().flatten().collect();
-    draw(&format!("nearq bench home: {machine}{nodes}"), &diagrams)
+    let mut diagrams: Vec<Diagram> = gains.into_iter().flatten().map(|of| of.diagram()).collect();
+    if let Some(first) = disturbed.first() {
+        let names = table::names(&report.rows, first);
+        let bar =
+            |plan: &str, row: &str| table::bar(report, plan, row, metric::HOME_PERCENT, Bar::mean);
+        let group =
+            |&plan: &&str| (plan.to_owned(), names.iter().map(|row| bar(plan, row)).collect());
+        let at_home = Bars {
+            title: "CPU time at home, from a second after the disturbance: mean, least and most of the runs".into(),
+            axis: "%".into(),
+            series: names.iter().map(|&name| name.into()).collect(),
+            groups: disturbed.iter().map(group).collect(),
+            ..Bars::of(report)
+        };
+        diagrams.push(at_home.diagram());
+    }
+    draw(&format!("nearq bench home: {machine}{nodes}"), diagrams)
+}
+
+/// The rows that are compared with the first of them, which has today's scheduler and no homes.
+const TODAY: [Row; 6] =
+    [Row::Without, Row::Homes, Row::Dynamic, Row::Scheduler, Row::Rule, Row::Oracle];
+
+/// Elapsed time gained over the first of these rows, for each number of tasks; nothing if that did not run.
+fn gained(report: &Report, plans: &[&str], scheduler: &str, rows: &[Row]) -> Option<Differences> {
+    let of = |plan: &str, row: Row| Some(report.find(plan, row.name(), metric::ELAPSED)?.summary);
+    let ran = |row: &&Row| plans.iter().any(|plan| of(plan, **row).is_some());
+    let present: Vec<Row> = rows.iter().filter(ran).copied().collect();
+    let base = *rows.first().filter(|_| present.len() > 1)?;
+    let told = |plan: &str, row: Row| {
+        let published = report.parameters["published"].as_array()?;
+        let is_it = |one: &&Value| {
+            one["row"] == row.name()
+                && one["what"] == figures::GAINED
+                && one["tasks"].as_f64() == Some(tasks_of(plan))
+        };
+        Some(Bar::exactly(published.iter().find(is_it)?["published"].as_f64()?))
+    };
+    let dot = |plan: &str, row: Row| {
+        let all = of(plan, base)?.mean;
+        let gain = |elapsed: f64| (1.0 - elapsed / all) * 100.0;
+        let Summary { mean, min, max, .. } = of(plan, row)?;
+        let measured = Bar { value: gain(mean), low: gain(max), high: gain(min) };
+        Some(Dot { measured: Some(measured), published: told(plan, row) })
+    };
+    let line = |&plan: &&str| {
+        let dots = present.iter().map(|&row| dot(plan, row).unwrap_or_default());
+        (format!("{} tasks", tasks_of(plan)), dots.collect())
+    };
+    Some(Differences {
+        title: format!(
+            "Elapsed time gained over \"{}\", with {scheduler} (more is better)",
+            base.name()
+        ),
+        axis: "percent: mean, least and most of the runs".into(),
+        series: present.iter().map(|row| row.name().into()).collect(),
+        rows: plans.iter().map(line).collect(),
+        ..Differences::of(report)
+    })
 }
 
 /// How many tasks a plan has, which its title says: `numa-test, 4 tasks`.
@@ -387,3 +415,7 @@ fn returns(report: &TaskReport) -> String {
         (false, true) => format!("{mean}, then never"),
     }
 }
+
+#[cfg(test)]
+#[path = "tests/render.rs"]
+mod render_tests;
