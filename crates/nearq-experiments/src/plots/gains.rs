@@ -38,7 +38,10 @@ impl Gains {
     /// The plots, and their layout.
     pub fn parts(&self) -> (Vec<Plot>, Layout) {
         let plots: Vec<Plot> = self.gains.iter().enumerate().flat_map(plot).collect();
+        let (low, high) = self.range();
         let layout = Layout::auto_from_plots(&plots)
+            .with_y_axis_min(low)
+            .with_y_axis_max(high)
             .with_title(&self.title)
             .with_title_size(16)
             .with_label_size(13)
@@ -51,6 +54,18 @@ impl Gains {
             .with_legend_position(kuva::plot::legend::LegendPosition::OutsideRightTop);
         let layout = super::warned(layout, self.warning.as_deref());
         (plots, layout)
+    }
+
+    /// Where the vertical axis begins and ends: zero, whiskers and marks are inside.
+    fn range(&self) -> (f64, f64) {
+        let ends = |gain: &Gain| {
+            let runs = gain.points.iter().flat_map(|(_, spread)| *spread);
+            runs.chain(gain.published.iter().map(|&(_, value)| value)).collect::<Vec<f64>>()
+        };
+        let all = || self.gains.iter().flat_map(ends);
+        let (low, high) = (all().fold(0.0, f64::min), all().fold(0.0, f64::max));
+        let beyond = if low < high { (high - low) * 0.04 } else { 1.0 };
+        (low - beyond, high + beyond)
     }
 }
 
@@ -80,6 +95,19 @@ fn plot((index, gain): (usize, &Gain)) -> Vec<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whiskers_and_marks_are_inside_the_frame() {
+        let gain = Gain {
+            points: vec![(1.0, [0.0, -2.0, 1.0]), (64.0, [20.0, -30.0, 95.0])],
+            published: vec![(64.0, 99.0)],
+            ..Gain::default()
+        };
+        let gains =
+            Gains { title: String::new(), up: String::new(), gains: vec![gain], warning: None };
+        let (low, high) = gains.range();
+        assert!(low < -30.0 && high > 99.0, "{low} {high}");
+    }
 
     #[test]
     fn the_picture_names_its_locks_and_marks_what_was_published() {
