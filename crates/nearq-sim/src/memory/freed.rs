@@ -2,7 +2,7 @@
 //!
 //! A CPU gets the line that it has given back last. If it has given none back, it gets the line that any CPU gave back the longest time ago:
 //! where one thread allocates and another frees, the lines go round. Of one CPU, only as many lines are kept as its private cache holds; the
-//! others have left it, so that they are memory like any other.
+//! others have left it, so that they are memory like any other. All processes of the machine share the lines that are kept.
 
 use std::collections::VecDeque;
 
