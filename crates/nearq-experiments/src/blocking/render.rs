@@ -133,12 +133,7 @@ pub(crate) fn picture(report: &Report) -> String {
     let parameter = |name: &str| &report.parameters[name];
     let dot = |way: Way, row: &str| {
         let ratio = table::bar(report, way.name(), row, metric::RATIO, Bar::median);
-        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-        Dot::measured(ratio.map(|Bar { value, low, high }| Bar {
-            value: percent(value),
-            low: percent(low),
-            high: percent(high),
-        }))
+        Dot::measured(ratio.map(|ratio| ratio.beyond(1.0)))
     };
     let diagram = |title: String, series: Vec<String>, rows| Differences {
         title,

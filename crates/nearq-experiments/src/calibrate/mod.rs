@@ -11,8 +11,8 @@
 //!
 //! # Order
 //! All quantities are measured one after the other, and then all of them again, until each has been the same twice in a row. The file has the
-//! quartiles of these two times together; that their medians differ little is one of the signs that the machine was quiet. A noisy machine's file is not written, unless the user accepts
-//! that; then the file says why.
+//! quartiles of these two times together; that their medians differ little is one of the signs that the machine was quiet. A noisy machine's
+//! file is not written, unless the user accepts that; then the file says why.
 //!
 //! What the costs mean is nearq-sim's affair. The measurements are plain Linux code and use no part of the runtime that is simulated.
 

@@ -129,10 +129,15 @@ pub struct Difference {
     pub exceeds: bool,
 }
 
+/// The standard error of the difference of two means.
+pub(crate) fn error_of_difference(old: &Summary, new: &Summary) -> f64 {
+    let square = |of: &Summary| of.deviation * of.deviation / of.runs as f64;
+    (square(old) + square(new)).sqrt()
+}
+
 /// The gain in standard errors of the difference of two means.
 pub(crate) fn in_errors(old: &Summary, new: &Summary) -> f64 {
-    let square = |of: &Summary| of.deviation * of.deviation / of.runs as f64;
-    let error = (square(old) + square(new)).sqrt();
+    let error = error_of_difference(old, new);
     if error > 0.0 { (old.mean - new.mean) / error } else { 0.0 }
 }
 

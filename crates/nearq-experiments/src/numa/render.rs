@@ -2,7 +2,7 @@
 
 use super::{
     COMPARED, Declared, Facts, HOMES, Job, NUMA, SCENARIO, SYSTEM, TREE, TREE_HOMES, WRITEBACK,
-    WRITEBACK_NUMA, in_errors,
+    WRITEBACK_NUMA, error_of_difference, in_errors,
 };
 use crate::harness::published as error_factor;
 use crate::harness::table::{self, Column};
@@ -94,7 +94,7 @@ fn compared(facts: &Facts<'_>) -> Table {
     if let (Some(ours), Some(_)) = (ours, facts.model()) {
         // The published gain is not known better than to its standard error.
         let gain = (before.mean - after.mean) / before.mean;
-        let error = gain / in_errors(&before, &after);
+        let error = error_of_difference(&before, &after) / before.mean;
         let factor = error_factor::of_gains_above(error, gain, ours.gain_percent / 100.0);
         let found = if error_factor::is_a_gain(gain, error) {
             error_factor::word(factor)
@@ -141,9 +141,8 @@ pub(crate) fn picture(report: &Report) -> String {
 /// What is gained, in percent of the time before, from one standard error below it to one above it.
 fn gain(before: &Summary, after: &Summary) -> Bar {
     let percent = |seconds: f64| seconds / before.mean * 100.0;
-    let error = |of: &Summary| of.deviation / (of.runs as f64).sqrt();
-    let (value, error) =
-        (percent(before.mean - after.mean), percent(error(before).hypot(error(after))));
+    let value = percent(before.mean - after.mean);
+    let error = percent(error_of_difference(before, after));
     Bar { value, low: value - error, high: value + error }
 }
 

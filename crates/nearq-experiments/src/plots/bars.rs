@@ -54,6 +54,13 @@ impl Bar {
     pub fn over(self, unit: f64) -> Self {
         Self { value: self.value / unit, low: self.low / unit, high: self.high / unit }
     }
+
+    /// By how much it is beyond `base`, in percent.
+    #[must_use]
+    pub fn beyond(self, base: f64) -> Self {
+        let percent = |value: f64| (value / base - 1.0) * 100.0;
+        Self { value: percent(self.value), low: percent(self.low), high: percent(self.high) }
+    }
 }
 
 /// One diagram: groups of bars, in every group one for each series.

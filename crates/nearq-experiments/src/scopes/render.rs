@@ -311,10 +311,7 @@ fn series(report: &Report) -> Vec<String> {
 fn against(report: &Report, scenario: &str, name: &str) -> Option<Bar> {
     let of = |row: &str| Some(find(&report.rows, scenario, row, metric::THROUGHPUT)?.summary);
     let base = names(report, is_kernel(name)).into_iter().find(|row| is_system(row))?;
-    let base = of(base)?.mean;
-    let percent = |value: f64| (value / base - 1.0) * 100.0;
-    let Summary { mean, min, max, .. } = of(name)?;
-    Some(Bar { value: percent(mean), low: percent(min), high: percent(max) })
+    Some(Bar::mean(&of(name)?).beyond(of(base)?.mean))
 }
 
 /// Whether the rows of its policy are compared with that row.

@@ -37,10 +37,8 @@ impl<T> Freed<T> {
     pub(super) fn take(&mut self, cpu: usize) -> Option<T> {
         let own = self.by_cpu.get_mut(cpu).and_then(VecDeque::pop_back);
         let (_, line) = own.or_else(|| {
-            let oldest = |of: &VecDeque<(u64, T)>| of.front().map(|(number, _)| *number);
-            let from =
-                self.by_cpu.iter_mut().filter(|of| !of.is_empty()).min_by_key(|of| oldest(of));
-            from.and_then(VecDeque::pop_front)
+            let others = self.by_cpu.iter_mut().filter(|of| !of.is_empty());
+            others.min_by_key(|of| of[0].0).and_then(VecDeque::pop_front)
         })?;
         Some(line)
     }
