@@ -295,6 +295,10 @@ impl Sending<'_> {
                 }
             }
         }
+        // A user who was told that the connection is lost is told that it is there again, even if the last answer came first.
+        while let Ok(event) = events.try_recv() {
+            link.follow(&event).into_iter().for_each(|said| tell(Progress::Notice(said)));
+        }
         let Some((number, why)) = refused else { return Ok(submitted) };
         let jobs = submitted.jobs;
         let before =

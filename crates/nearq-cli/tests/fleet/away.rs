@@ -103,14 +103,20 @@ fn a_submission_says_that_a_connected_server_does_not_answer() {
     let (mut submission, mut input, out, errors) = begun_submission(&server);
     server.signal(libc::SIGSTOP);
     writeln!(input, "2\n3").unwrap();
-    until("it says that there is no answer", || !lines(&errors).is_empty());
+    until("it says that jobs wait", || !lines(&errors).is_empty());
     server.signal(libc::SIGCONT);
     drop(input);
     assert!(submission.wait().unwrap().success(), "{:?}", lines(&errors));
     assert_eq!(lines(&out), ["3 jobs submitted"]);
     let said = lines(&errors);
-    assert!(said[0].contains("does not answer") && said[0].contains("jobs wait here"), "{said:?}");
-    assert_eq!(said.len(), 1, "once, and not for each job: {said:?}");
+    let log = std::fs::read_to_string(server.folder.path("log")).unwrap();
+    assert!(said[0].contains("jobs wait here"), "{said:?}");
+    // On a busy host the connection may be lost before: then that is said, and that it is made again.
+    match said.len() {
+        1 => assert!(said[0].contains("does not answer"), "{said:?}\n{log}"),
+        2 => assert!(said[0].contains("is lost") && said[1].contains("again"), "{said:?}\n{log}"),
+        _ => panic!("once, and not for each job: {said:?}\n{log}"),
+    }
     assert_eq!(server.jobs()["jobs"], 4, "each once");
 }
 
