@@ -31,6 +31,9 @@ pub(crate) struct Line<P: LockPlatform> {
     pub(crate) orderly_before: P::AtomicU32,
     /// How many more batches ended because no thread was left in the domain than because it was another domain's turn.
     pub(crate) dry: P::AtomicU32,
+    /// The number of the record with whose turn the current round of the batch ends, and how many rounds of it are over.
+    pub(crate) round_ends: P::AtomicU32,
+    pub(crate) rounds: P::AtomicU32,
     /// Whether the turn came back to the domain within the patience. Threads that wait read it as a hint.
     pub(crate) brisk: P::AtomicU32,
     /// When the turn last came to the domain.
@@ -55,6 +58,8 @@ impl<P: LockPlatform> DomainLine for Line<P> {
             orderly: zero(),
             orderly_before: zero(),
             dry: zero(),
+            round_ends: zero(),
+            rounds: zero(),
             brisk: zero(),
             began: P::AtomicU64::new(0),
         }

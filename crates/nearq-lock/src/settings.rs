@@ -140,7 +140,7 @@ pub struct Settings {
     /// wait then, wherever they are: 0 to 32, default 0 (`osq_lock_depth`, 5 to 32, where the default is 8).
     pub depth: u32,
     /// After it was taken this many times in a row within a cache, another cache has the turn, if threads wait there: 5 to 2048, default 24
-    /// (`osq_node_max`, where it is 256).
+    /// (`osq_node_max`, where it is 256). In a cache where fewer than five threads wait, a fifth of that for each of them.
     pub batch: u32,
     /// The longest time for which hand-overs stay within a cache while other caches wait, and how long the thread that has the turn
     /// tolerates being overtaken: 10 µs to 1 s, default 1 ms.

@@ -207,6 +207,24 @@ impl<P: LockPlatform> Slot<P> {
         &self.lines[domain]
     }
 
+    /// How many rounds of the batch are over: in a round, each thread that waited in the domain when it began has the turn. Called for each
+    /// turn of the domain, by the thread that has it, with its record; `begins` says that it is the first turn of the batch.
+    ///
+    /// If the last thread of a round gives up, the round does not end, and the batch is as long as it may be.
+    pub(crate) fn count_round(&self, domain: usize, number: u32, begins: bool) -> u32 {
+        let line = &self.lines[domain];
+        // Relaxed for all: used only by the thread that has the turn. The tail is a hint: a thread that joins now is in this round or the next.
+        let before = if begins { 0 } else { line.rounds.load(Ordering::Relaxed) };
+        if !begins && line.round_ends.load(Ordering::Relaxed) != number {
+            return before;
+        }
+        let last = line.tail.load(Ordering::Relaxed) & LAST;
+        line.round_ends.store(last as u32, Ordering::Relaxed);
+        let rounds = before + u32::from(!begins);
+        line.rounds.store(rounds, Ordering::Relaxed);
+        rounds
+    }
+
     /// Whether the turn comes back to the domain so soon that it pays for threads that wait there to stay awake, or to be roused early.
     pub(crate) fn is_brisk(&self, domain: usize) -> bool {
         // Relaxed: a hint.

@@ -132,6 +132,8 @@ pub const WAIT_P9999: Metric = metric("wait_us_p9999", "us");
 pub const WAIT_MAX: Metric = metric("wait_us_max", "us");
 /// Acquisitions beyond those of our plain mutex in the same run.
 pub const GAIN: Metric = metric("gain_percent", "%");
+/// The standard error of that gain, over all runs.
+pub const GAIN_ERROR: Metric = metric("gain_standard_error", "points");
 /// Acquisitions of one lock as a multiple of those of another lock in the same run.
 pub const ACQUISITIONS_RATIO: Metric = metric("acquisitions_ratio", "ratio");
 /// The 99th percentile of the waits in relation to that of another row.

@@ -4,9 +4,10 @@
 //! A gain at one number of writers and one time says little: whether queues by cache pay depends on whether threads wait, and for how many
 //! of them at once. So all combinations are run, with the short section.
 //!
-//! One queue has more than one way to go on in some of these loads: threads may wait in it all the time, or hardly at all, and in which of
-//! them a run ends depends on its seed. Medians would jump from one to the other, so a gain is that of the mean throughput over all seeds.
-//! Waits are medians.
+//! One queue has more than one way to go on in some of these loads: threads may wait in it all the time, or hardly at all, or hand it over in
+//! an order that crosses sockets more often or less, and keeps to it. In which of them a run ends depends on its seed, and a longer run does
+//! not change it. Medians would jump from one to the other, so a gain is that of the mean throughput over all seeds, and there are more runs
+//! of a place until the standard error of its gain is small. Waits are medians.
 
 use super::contestants::{AUTO, Contestant, DEPTH, PLAIN, Roster, simulated};
 use super::goals::Goal;
@@ -28,8 +29,11 @@ const OUTSIDES: [usize; 11] = [0, 100, 300, 1000, 2000, 3000, 4000, 5000, 8000, 
 const WRITERS: [usize; 12] = [2, 4, 8, 12, 16, 20, 24, 32, 48, 64, 128, 384];
 /// For a quick run, which takes a few of both.
 const FEW: ([usize; 3], [usize; 4]) = ([100, 1000, 5000], [4, 16, 32, 64]);
-/// Runs, and how long each lasts in virtual time.
-const RUNS: [usize; 2] = [5, 3];
+/// Runs of each place, one after the other until the standard error of its gain is small: so many, and at most so many.
+const RUNS: [&[usize]; 2] = [&[5, 20, 80, 320], &[3]];
+/// The standard error in points that is small enough.
+const ERROR: f64 = 1.5;
+/// How long a run lasts in virtual time.
 const DURATION: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(5)];
 
 /// The least gain in percent, and the most by which the longest wait and the 99th percentile may exceed those of one queue.
@@ -89,7 +93,8 @@ pub(crate) struct Job {
     outsides: Vec<usize>,
     writers: Vec<usize>,
     duration: Duration,
-    runs: usize,
+    /// How many runs each place has, and then those whose gain is not certain enough.
+    runs: Vec<usize>,
 }
 
 /// A place on the surface.
@@ -117,6 +122,28 @@ impl Job {
                 self.writers.iter().map(move |&writers| Cell { place, outside_ns, writers })
             })
         })
+    }
+}
+
+/// The runs of a place: one queue and `auto` with each seed.
+#[derive(Debug, Default)]
+struct Pairs(Vec<[Sample; 2]>);
+
+impl Pairs {
+    fn summary(&self, which: usize, read: fn(&Sample) -> f64) -> Summary {
+        let runs: Vec<f64> = self.0.iter().map(|pair| read(&pair[which])).collect();
+        Summary::of(&runs).expect("there is a run")
+    }
+
+    /// The standard error in points of the gain of the means; infinite if nothing can be said of it.
+    fn error(&self) -> f64 {
+        if self.0.len() < 2 {
+            return f64::INFINITY;
+        }
+        let [plain, auto] = [0, 1].map(|which| self.summary(which, Sample::per_second));
+        // The errors of a quotient, in parts of it, are those of its parts (to first order).
+        let square = |of: Summary| (of.deviation / of.mean).powi(2) / of.runs as f64;
+        auto.mean / plain.mean * (square(plain) + square(auto)).sqrt() * 100.0
     }
 }
 
@@ -171,7 +198,7 @@ impl Experiment for Surface<'_> {
             outsides,
             writers,
             duration: options.common.duration.unwrap_or(DURATION[quick]),
-            runs: options.common.runs.unwrap_or(RUNS[quick]),
+            runs: options.common.runs.map_or_else(|| RUNS[quick].to_vec(), |runs| vec![runs]),
         })
     }
 
@@ -181,16 +208,10 @@ impl Experiment for Surface<'_> {
         let [plain, auto] =
             [PLAIN, AUTO].map(|row| contestant(row).expect("both run on simulated machines"));
         let cells: Vec<Cell> = job.cells().collect();
-        let tasks: Vec<(Cell, Contestant, usize)> = cells
-            .iter()
-            .flat_map(|&cell| {
-                (0..job.runs).flat_map(move |seed| [plain, auto].map(|one| (cell, one, seed)))
-            })
-            .collect();
         let what = |_, (cell, of, seed): &(Cell, Contestant, usize)| {
             format!("run {}, {}: {}", seed + 1, cell.scenario(), of.row)
         };
-        let samples = run.all(&tasks, what, |&(cell, of, seed)| {
+        let work = |&(cell, of, seed): &(Cell, Contestant, usize)| {
             let plan = Plan {
                 load: Load::Short,
                 writers: cell.writers,
@@ -203,19 +224,35 @@ impl Experiment for Surface<'_> {
                 seed: seed as u64,
             };
             Ok(simulated_run(machine, of, plan)?.0)
-        })?;
-        for (cell, samples) in cells.iter().zip(samples.chunks(2 * job.runs)) {
-            let of = |which: usize| samples.iter().skip(which).step_by(2);
-            let summary = |read: fn(&Sample) -> f64| {
-                let runs: Vec<f64> = of(0).map(read).collect();
-                Summary::of(&runs).expect("there is a run")
-            };
+        };
+        let mut samples: Vec<Pairs> = cells.iter().map(|_| Pairs::default()).collect();
+        for &runs in &job.runs {
+            let open: Vec<(usize, Vec<(Cell, Contestant, usize)>)> = samples
+                .iter()
+                .enumerate()
+                .filter(|(_, pairs)| pairs.error() > ERROR)
+                .map(|(number, pairs)| {
+                    let seeds = pairs.0.len()..runs;
+                    let pair = |seed| [plain, auto].map(|one| (cells[number], one, seed));
+                    (number, seeds.flat_map(pair).collect())
+                })
+                .collect();
+            let tasks: Vec<_> = open.iter().flat_map(|(_, tasks)| tasks.iter().copied()).collect();
+            let mut done = run.all(&tasks, what, work)?.into_iter();
+            for (number, tasks) in open {
+                for _ in 0..tasks.len() / 2 {
+                    let pair = [done.next(), done.next()];
+                    samples[number].0.push(pair.map(|one| one.expect("each task has a sample")));
+                }
+            }
+        }
+        for (cell, pairs) in cells.iter().zip(&samples) {
             let plain = [
-                summary(Sample::per_second).mean,
-                summary(|sample| sample.waits.longest_us()).median,
-                summary(|sample| sample.waits.quantile_us(0.99)).median,
+                pairs.summary(0, Sample::per_second).mean,
+                pairs.summary(0, |sample| sample.waits.longest_us()).median,
+                pairs.summary(0, |sample| sample.waits.quantile_us(0.99)).median,
             ];
-            for sample in of(1) {
+            for [_, sample] in &pairs.0 {
                 let gain = (sample.per_second() / plain[0] - 1.0) * 100.0;
                 let longest = sample.waits.longest_us() / plain[1];
                 let p99 = sample.waits.quantile_us(0.99) / plain[2];
@@ -226,6 +263,9 @@ impl Experiment for Surface<'_> {
                     }
                 }
             }
+            if pairs.error().is_finite() {
+                run.figures.add(&cell.scenario(), AUTO, metric::GAIN_ERROR, pairs.error());
+            }
         }
         Ok(())
     }
@@ -234,7 +274,7 @@ impl Experiment for Surface<'_> {
         let quick = LockOptions { common: self.0.common.of_a_quick_run(), ..self.0.clone() };
         let least = Surface(&quick).plan(machine)?;
         let duration = [job.duration, least.duration].map(|time| time.as_secs_f64());
-        Ok(too_small(machine, [job.runs, least.runs], &[("--duration", duration)]))
+        Ok(too_small(machine, [job.runs[0], least.runs[0]], &[("--duration", duration)]))
     }
 
     fn judge(facts: &Facts<'_, '_>) -> Vec<Goal> {
@@ -260,13 +300,21 @@ impl Experiment for Surface<'_> {
 
     fn text(facts: &Facts<'_, '_>) -> String {
         let job = &facts.plan;
-        let (ms, runs) = (job.duration.as_secs_f64() * 1e3, counted(job.runs, "run"));
+        let ms = job.duration.as_secs_f64() * 1e3;
+        let (fewest, most) = (job.runs[0], job.runs[job.runs.len() - 1]);
+        let runs = if fewest == most {
+            counted(fewest, "run")
+        } else {
+            format!("{fewest} to {most} runs, until the standard error of a gain is {ERROR} points,")
+        };
+        let error = facts.rows.iter().filter(|row| row.metric == metric::GAIN_ERROR.name);
+        let error = error.map(|row| row.summary.median).fold(0.0, f64::max);
         let mut text = facts.heading("");
         text.push_str(&format!(
             "{runs} of {ms} ms of virtual time for each figure, each on a fresh machine with a seed of its own.\n\
              Writers take the mutex, increment a counter on each of two lines that all share, give it back and compute for the time of the line.\n\
              They are pinned: compact fills one cache after the other, spread alternates between caches.\n\
-             A gain is that of the mean throughput of the runs; waits are compared by their medians over the runs.\n"
+             A gain is that of the mean throughput of the runs; its standard error is {error:.1} points at most. Waits are compared by their medians over the runs.\n"
         ));
         for measure in &MEASURES {
             for place in &job.places {

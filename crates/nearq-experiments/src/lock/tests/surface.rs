@@ -28,7 +28,7 @@ fn every_combination_has_figures_and_the_picture_is_drawn_from_the_json() {
             assert_eq!(row.unwrap().summary.runs, 2, "{cell:?}");
         }
     }
-    assert_eq!(report.rows.len(), 2 * 2 * 2 * 3);
+    assert_eq!(report.rows.len(), 2 * 2 * 2 * (MEASURES.len() + 1));
     assert_eq!(report.parameters["goals"].as_array().unwrap().len(), 3);
     assert!(crate::redraw::is_drawn_from_the_json(&report));
     for part in ["compact: gain over one queue", "6 writers", "2 us"] {
@@ -37,6 +37,35 @@ fn every_combination_has_figures_and_the_picture_is_drawn_from_the_json() {
     for part in ["spread: longest wait", "at the worst place"] {
         assert!(report.text.contains(part), "{part} is missing from {}", report.text);
     }
+}
+
+#[test]
+fn a_place_has_more_runs_until_its_gain_is_certain() {
+    let _judged = crate::harness::options::tests::AnySize::new();
+    let options = LockOptions { writers: Some(vec![2, 4, 6]), ..options("numa:2 l3:2 core:2") };
+    let machine = options.common.on().unwrap();
+    let surface = Surface(&options);
+    let job = Job {
+        outsides: vec![0],
+        duration: Duration::from_micros(300),
+        runs: vec![2, 4, 6],
+        ..surface.plan(&machine).unwrap()
+    };
+    let report =
+        harness::run_plan(&surface, &machine, job.clone(), &Progress::hidden()).unwrap();
+    let found: Vec<(usize, f64)> = job
+        .cells()
+        .map(|cell| {
+            let row = |metric| report.find(&cell.scenario(), AUTO, metric).unwrap().summary;
+            (row(metric::GAIN).runs, row(metric::GAIN_ERROR).mean)
+        })
+        .collect();
+    for &(runs, error) in &found {
+        assert!(runs == 6 || [2, 4].contains(&runs) && error <= ERROR, "{found:?}");
+    }
+    // Two writers always hand it over to each other; more do not.
+    assert!(found.iter().any(|(runs, _)| *runs == 2), "{found:?}");
+    assert!(found.iter().any(|(runs, _)| *runs > 2), "{found:?}");
 }
 
 #[test]
