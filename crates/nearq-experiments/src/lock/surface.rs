@@ -30,9 +30,9 @@ const WRITERS: [usize; 12] = [2, 4, 8, 12, 16, 20, 24, 32, 48, 64, 128, 384];
 /// For a quick run, which takes a few of both.
 const FEW: ([usize; 3], [usize; 4]) = ([100, 1000, 5000], [4, 16, 32, 64]);
 /// Runs of each place, one after the other until the standard error of its gain is small: so many, and at most so many.
-const RUNS: [&[usize]; 2] = [&[5, 20, 80, 320], &[3]];
+const RUNS: [&[usize]; 2] = [&[5, 20, 80], &[3]];
 /// The standard error in points that is small enough.
-const ERROR: f64 = 1.5;
+const ERROR: f64 = 2.0;
 /// How long a run lasts in virtual time.
 const DURATION: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(5)];
 
@@ -305,7 +305,7 @@ impl Experiment for Surface<'_> {
         let runs = if fewest == most {
             counted(fewest, "run")
         } else {
-            format!("{fewest} to {most} runs, until the standard error of a gain is {ERROR} points,")
+            format!("{fewest} to {most} runs, until the standard error of a gain is at most {ERROR} points,")
         };
         let error = facts.rows.iter().filter(|row| row.metric == metric::GAIN_ERROR.name);
         let error = error.map(|row| row.summary.median).fold(0.0, f64::max);
@@ -339,9 +339,13 @@ fn judge(rows: &[Row], cells: impl Iterator<Item = Cell>, measure: &Measure) -> 
     let (cell, reached) =
         if measure.at_most { figures.max_by(worse)? } else { figures.min_by(worse)? };
     let met = if measure.at_most { reached <= measure.bound } else { reached >= measure.bound };
+    let error = find(rows, &cell.scenario(), AUTO, metric::GAIN_ERROR).map(|row| row.summary.mean);
+    let error = error.filter(|_| measure.metric.name == metric::GAIN.name);
+    let error = error.map_or(String::new(), |error| format!(" (standard error {error:.1})"));
+    let (outside, place) = (cell.outside_ns, cell.place.name());
     Some(Goal {
         load: Load::Short.name(),
-        what: format!("{}, {} ns outside, {}", measure.what, cell.outside_ns, cell.place.name()),
+        what: format!("{}{error}, {outside} ns outside, {place}", measure.what),
         reached,
         writers: Some(cell.writers),
         goal: measure.bound,
