@@ -28,8 +28,8 @@ use crate::word::{LOCKED, NUMA, RESERVED, SLOT, TAIL, TAIL_SHIFT, slot};
 const MICROS_IN_QUEUE: u32 = 20;
 /// Likewise in a domain to which the turn comes back soon: about as long as it is away with a hundred threads.
 const MICROS_IN_BRISK_QUEUE: u32 = 100;
-/// In a domain where fewer threads wait than this, a batch is as much shorter.
-const FEW: u32 = 5;
+/// So many threads that wait in a domain make a whole batch; with fewer, it is shorter in proportion.
+const FULL_BATCH: u32 = 5;
 /// While a thread spins on the word, it reads the clock once per this many rounds; within a domain, the clock is read once per this many
 /// hand-overs.
 const CLOCK_EVERY: u32 = 8;
@@ -490,7 +490,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         // In a domain where few threads wait, a whole batch would mean many turns for each of them, while the others wait for one.
         let rounds = bound.count_round(self.domain, number, passed == 0);
         let batch = self.settings.batch;
-        let mut over = passed + 1 >= u64::from(batch) || rounds * FEW >= batch;
+        let mut over = passed + 1 >= u64::from(batch) || rounds * FULL_BATCH >= batch;
         // The clock is read when a batch begins, and then each so many acquisitions, or after any that are counted in `let_run`.
         if !over && (since == 0 || ran || passed % u64::from(CLOCK_EVERY) == 0) {
             let now = P::now().as_nanos();
