@@ -207,8 +207,12 @@ impl<P: LockPlatform> Slot<P> {
         &self.lines[domain]
     }
 
-    /// How many rounds of the batch are over: in a round, each thread that waited in the domain when it began has the turn. Called for each
-    /// turn of the domain, by the thread that has it, with its record; `begins` says that it is the first turn of the batch.
+    /// How many rounds of the batch were over before this turn: in a round, each thread that waited in the domain when it began has the turn.
+    /// Called for each turn of the domain, by the thread that has it, with its record; `begins` says that it is the first turn of the batch.
+    ///
+    /// This turn is not counted, so that a batch ends one turn after its last round, and the next one with the thread behind. While the turn
+    /// is on its way to another domain, the thread that had the mutex last takes it again several times: that should not always be the same
+    /// one.
     ///
     /// If the last thread of a round gives up, the round does not end, and the batch is as long as it may be.
     pub(crate) fn count_round(&self, domain: usize, number: u32, begins: bool) -> u32 {
@@ -220,9 +224,8 @@ impl<P: LockPlatform> Slot<P> {
         }
         let last = line.tail.load(Ordering::Relaxed) & LAST;
         line.round_ends.store(last as u32, Ordering::Relaxed);
-        let rounds = before + u32::from(!begins);
-        line.rounds.store(rounds, Ordering::Relaxed);
-        rounds
+        line.rounds.store(before + u32::from(!begins), Ordering::Relaxed);
+        before
     }
 
     /// Whether the turn comes back to the domain so soon that it pays for threads that wait there to stay awake, or to be roused early.

@@ -217,6 +217,16 @@ fn batches_are_shorter_where_few_threads_wait() {
     assert!(few < 60.0 && many > 120.0, "{few:.1}, {many:.1}");
 }
 
+/// While the turn is on its way to another cache, the thread that had the mutex last takes it several times more: not always the same one.
+#[test]
+fn threads_of_a_cache_have_about_the_same_share() {
+    let done = Load::new("epyc-7551-2s", 0..32, 100).run(|settings| settings.mode = Mode::Numa);
+    for cache in done.taken.chunks(4) {
+        let (least, most) = (cache.iter().min().unwrap(), cache.iter().max().unwrap());
+        assert!(*most < 4 * least, "{:?}", done.taken);
+    }
+}
+
 /// With a depth, a mutex has queues by cache if so many threads wait, and only then: also if all of them are in one cache.
 #[test]
 fn a_depth_decides_in_place_of_hand_overs_across() {
