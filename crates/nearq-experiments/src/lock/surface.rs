@@ -305,7 +305,9 @@ impl Experiment for Surface<'_> {
         let runs = if fewest == most {
             counted(fewest, "run")
         } else {
-            format!("{fewest} to {most} runs, until the standard error of a gain is at most {ERROR} points,")
+            format!(
+                "{fewest} to {most} runs, until the standard error of a gain is at most {ERROR} points,"
+            )
         };
         let error = facts.rows.iter().filter(|row| row.metric == metric::GAIN_ERROR.name);
         let error = error.map(|row| row.summary.median).fold(0.0, f64::max);

@@ -51,8 +51,7 @@ fn a_place_has_more_runs_until_its_gain_is_certain() {
         runs: vec![2, 4, 6],
         ..surface.plan(&machine).unwrap()
     };
-    let report =
-        harness::run_plan(&surface, &machine, job.clone(), &Progress::hidden()).unwrap();
+    let report = harness::run_plan(&surface, &machine, job.clone(), &Progress::hidden()).unwrap();
     let found: Vec<(usize, f64)> = job
         .cells()
         .map(|cell| {
