@@ -208,10 +208,12 @@ impl Experiment for Surface<'_> {
         let [plain, auto] =
             [PLAIN, AUTO].map(|row| contestant(row).expect("both run on simulated machines"));
         let cells: Vec<Cell> = job.cells().collect();
-        let what = |_, (cell, of, seed): &(Cell, Contestant, usize)| {
+        let what = |_, &(number, of, seed): &(usize, Contestant, usize)| {
+            let cell: Cell = cells[number];
             format!("run {}, {}: {}", seed + 1, cell.scenario(), of.row)
         };
-        let work = |&(cell, of, seed): &(Cell, Contestant, usize)| {
+        let work = |&(number, of, seed): &(usize, Contestant, usize)| {
+            let cell = cells[number];
             let plan = Plan {
                 load: Load::Short,
                 writers: cell.writers,
@@ -227,23 +229,16 @@ impl Experiment for Surface<'_> {
         };
         let mut samples: Vec<Pairs> = cells.iter().map(|_| Pairs::default()).collect();
         for &runs in &job.runs {
-            let open: Vec<(usize, Vec<(Cell, Contestant, usize)>)> = samples
-                .iter()
-                .enumerate()
-                .filter(|(_, pairs)| pairs.error() > ERROR)
-                .map(|(number, pairs)| {
-                    let seeds = pairs.0.len()..runs;
-                    let pair = |seed| [plain, auto].map(|one| (cells[number], one, seed));
-                    (number, seeds.flat_map(pair).collect())
+            let open = samples.iter().enumerate().filter(|(_, pairs)| pairs.error() > ERROR);
+            let tasks: Vec<_> = open
+                .flat_map(|(number, pairs)| {
+                    let pair = move |seed| [plain, auto].map(|one| (number, one, seed));
+                    (pairs.0.len()..runs).flat_map(pair)
                 })
                 .collect();
-            let tasks: Vec<_> = open.iter().flat_map(|(_, tasks)| tasks.iter().copied()).collect();
-            let mut done = run.all(&tasks, what, work)?.into_iter();
-            for (number, tasks) in open {
-                for _ in 0..tasks.len() / 2 {
-                    let pair = [done.next(), done.next()];
-                    samples[number].0.push(pair.map(|one| one.expect("each task has a sample")));
-                }
+            let mut done = tasks.iter().zip(run.all(&tasks, what, work)?);
+            while let (Some(((number, ..), plain)), Some((_, auto))) = (done.next(), done.next()) {
+                samples[*number].0.push([plain, auto]);
             }
         }
         for (cell, pairs) in cells.iter().zip(&samples) {
