@@ -305,13 +305,16 @@ impl Experiment for Surface<'_> {
             )
         };
         let error = facts.rows.iter().filter(|row| row.metric == metric::GAIN_ERROR.name);
-        let error = error.map(|row| row.summary.median).fold(0.0, f64::max);
+        let error = match error.map(|row| row.summary.mean).reduce(f64::max) {
+            Some(error) => format!("its standard error is {error:.1} points at most"),
+            None => "one run has no standard error".to_owned(),
+        };
         let mut text = facts.heading("");
         text.push_str(&format!(
             "{runs} of {ms} ms of virtual time for each figure, each on a fresh machine with a seed of its own.\n\
              Writers take the mutex, increment a counter on each of two lines that all share, give it back and compute for the time of the line.\n\
              They are pinned: compact fills one cache after the other, spread alternates between caches.\n\
-             A gain is that of the mean throughput of the runs; its standard error is {error:.1} points at most. Waits are compared by their medians over the runs.\n"
+             A gain is that of the mean throughput of the runs; {error}. Waits are compared by their medians over the runs.\n"
         ));
         for measure in &MEASURES {
             for place in &job.places {
