@@ -15,8 +15,10 @@
 //! that reads again would wait for ever, and so would one that reads and waits for another thread that wants to read. So in a lock of that
 //! kind (`PTHREAD_RWLOCK_PREFER_READER_NP`, and `PREFER_WRITER_NP`, which is the same in the C library):
 //!
-//! - a thread that has any lock of ours as a reader ([`READING`]) asks the writer to let it in (`Requests` in `nearq-lock`);
-//! - other readers wait for the writer for [a while](Rwlock::read_politely), the mutex's patience, and then ask too;
+//! - a thread that has any lock of ours as a reader ([`READING`]) joins the readers, for which the writer goes on waiting. That is one step,
+//!   unless they count themselves by cache: then it asks the writer to let it in (`Requests` in `nearq-lock`);
+//! - a thread that only tries, and finds readers, does the same;
+//! - other readers wait for the writer for [a while](Rwlock::read_politely), the mutex's patience, and then do the same;
 //! - a writer that waits for readers, and is asked, lets the readers in, and waits again.
 //!
 //! So **no thread waits longer than the patience for a writer that waits for readers**, and whatever ends with the C library's lock ends
@@ -52,7 +54,7 @@ use crate::epoch::Epoch;
 use crate::{cancel, clock, layout, process, real, thread};
 
 /// How long a thread that waits without a place sleeps before it tries again, and how long a thread that only tries waits for the answer of
-/// a writer that it has asked.
+/// a writer that it has asked. On a loaded machine that writer may not run in time; then the attempt fails.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// The kind that never lets a reader in while a writer waits: `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
@@ -222,7 +224,7 @@ impl Rwlock {
                 return false;
             }
         }
-        self.raw.read_asking(&self.requests, deadline.copied())
+        self.read_before_writers(deadline.copied())
     }
 
     /// Takes the lock if that is possible at once.
@@ -237,11 +239,17 @@ impl Rwlock {
         }
     }
 
-    /// Takes the lock as a reader if readers have it: a writer that waits for them is asked, and answers as soon as it has been woken.
+    /// Takes the lock as a reader if readers have it. If they count themselves by cache, a writer that waits for them is asked, and answers as
+    /// soon as it has been woken.
     fn is_let_in(&self) -> bool {
         self.may_ask()
             && self.raw.is_read()
-            && self.raw.read_asking(&self.requests, Some(Linux::now() + MOMENT))
+            && self.read_before_writers(Some(Linux::now() + MOMENT))
+    }
+
+    /// Takes the lock as a reader, before a writer that waits for readers; false if the deadline came first.
+    fn read_before_writers(&self, deadline: Option<Instant>) -> bool {
+        self.raw.join_readers() || self.raw.read_asking(&self.requests, deadline)
     }
 
     /// Leaves the lock after an attempt by one step has failed. The caller may end here, if it is of the asynchronous type. Afterwards the

@@ -67,6 +67,27 @@ impl<P: LockPlatform> RawRwLock<P> {
         self.waiting().try_enter(WRITER)
     }
 
+    /// Joins the readers that have the lock, although a writer may wait for them; false if no reader has it, or readers count themselves by
+    /// cache. One step, which needs nothing from the writer: it is still waiting for those readers.
+    #[cold]
+    pub fn join_readers(&self) -> bool {
+        loop {
+            // Relaxed: a guess, which the step below compares.
+            let word = self.state.load(Ordering::Relaxed);
+            if row(word) != 0 || active(word) == 0 || !has_space(word) {
+                return false;
+            }
+            // Acquire: pairs with the release of the writer that left last.
+            if self
+                .state
+                .compare_exchange(word, word + ACTIVE_ONE, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
+                return true;
+            }
+        }
+    }
+
     /// As [`read`](Self::read), if that is possible before the deadline.
     #[cold]
     pub fn read_disowned(&self, deadline: Option<Instant>) -> bool {

@@ -92,8 +92,40 @@ fn a_thread_that_reads_may_read_again_while_a_writer_waits() {
     check(bound(2, 3), false, reads_again);
 }
 
+/// The writer may be anywhere on its way, and need not run: the reader gets the lock by its own step.
 #[test]
-fn the_same_in_a_row() {
+fn a_thread_that_reads_joins_itself_whatever_the_writer_does() {
+    check(bound(2, 3), false, |shared| {
+        shared.read();
+        let writer = spawn(shared, Shared::write);
+        assert!(shared.lock.join_readers());
+        shared.leave();
+        get(&shared.value);
+        shared.leave();
+        Loom::join(writer);
+    });
+}
+
+/// While the readers leave, a thread that joins them either is too late or is a reader that the writer waits for.
+#[test]
+fn no_reader_joins_a_writer() {
+    check(bound(2, 3), false, |shared| {
+        shared.read();
+        let writer = spawn(shared, Shared::write);
+        let joining = spawn(shared, |shared| {
+            if shared.lock.join_readers() {
+                get(&shared.value);
+                shared.leave();
+            }
+        });
+        shared.leave();
+        Loom::join(joining);
+        Loom::join(writer);
+    });
+}
+
+#[test]
+fn a_thread_that_reads_in_a_row_may_read_again() {
     check(bound(2, 3), true, reads_again);
 }
 
