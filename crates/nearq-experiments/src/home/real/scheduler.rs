@@ -77,12 +77,7 @@ impl Loaded {
         let begin = Instant::now();
         while !is_loaded() {
             if let Some(status) = loaded.child.try_wait().map_err(|error| failed(&error))? {
-                let mut text = String::new();
-                if let Some(errors) = &mut loaded.child.stderr {
-                    // The output counts, complete or not.
-                    let _ = errors.read_to_string(&mut text);
-                }
-                return Err(failed(&format!("{status}: {}", text.trim())));
+                return Err(failed(&format!("{status}: {}", loaded.complaints())));
             }
             if begin.elapsed() > PATIENCE {
                 return Err(failed(&format!("it was not loaded within {} s", PATIENCE.as_secs())));
@@ -99,12 +94,24 @@ impl Loaded {
 
     /// Whether it was loaded all the time: the kernel unloads a scheduler that stalls, and then `nearq-scx` still waits for the command.
     pub(in super::super) fn is_there(&mut self) -> Result<(), Error> {
-        match self.child.try_wait() {
-            Ok(None) if is_loaded() => Ok(()),
-            _ => Err(Error::run(format!(
-                "{COMMAND} or its scheduler ended in the middle of a run: the figures would be those of the kernel's own scheduler"
-            ))),
+        if matches!(self.child.try_wait(), Ok(None)) && is_loaded() {
+            return Ok(());
         }
+        let ended = self.child.wait().map_or_else(|error| error.to_string(), |by| by.to_string());
+        Err(Error::run(format!(
+            "{COMMAND} or its scheduler ended in the middle of a run: the figures would be those of the kernel's own scheduler. {COMMAND}: {ended}: {}",
+            self.complaints()
+        )))
+    }
+
+    /// What the command has written on standard error, once it has ended.
+    fn complaints(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(errors) = &mut self.child.stderr {
+            // The output counts, complete or not.
+            let _ = errors.read_to_string(&mut text);
+        }
+        text.trim().to_owned()
     }
 }
 
