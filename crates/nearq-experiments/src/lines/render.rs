@@ -2,7 +2,9 @@
 
 use super::published::Use;
 use super::{Case, addition_row, bounce_row};
-use crate::plots::bars::{Bar, Bars, draw};
+use crate::plots::bars::{Bar, Bars};
+use crate::plots::differences::{Differences, Dot};
+use crate::plots::{Diagram, draw};
 use nearq_report::{Report, Row, Table, rounded};
 
 /// The text for people.
@@ -55,17 +57,39 @@ fn usage(case: &Case, name: &str) -> String {
     }
 }
 
-/// Bars for each machine: simulated, and published.
+/// By how much the simulated figures differ from the published ones; and for machines of which none is published, the figures.
 pub(crate) fn picture(report: &Report) -> String {
+    let (compared, alone): (Vec<_>, Vec<_>) =
+        report.rows.iter().partition(|row| row.published.is_some());
     let mut diagrams: Vec<Bars> = Vec::new();
-    for row in &report.rows {
+    for row in alone {
         if diagrams.last().is_none_or(|last| last.title != row.scenario) {
-            let series = vec!["simulated".into(), "published".into()];
             let (title, axis) = (row.scenario.clone(), row.unit.into());
-            diagrams.push(Bars { title, axis, series, ..Bars::lying(report) });
+            diagrams.push(Bars { title, axis, ..Bars::lying(report) });
         }
-        let bars = vec![Some(Bar::median(&row.summary)), row.published.map(Bar::exactly)];
+        let bars = vec![Some(Bar::median(&row.summary))];
         diagrams.last_mut().expect("just made").groups.push((row.row.clone(), bars));
     }
-    draw("What a cache line costs", &diagrams)
+    let mut diagrams: Vec<Diagram> = diagrams.iter().map(Bars::diagram).collect();
+    if !compared.is_empty() {
+        diagrams.push(differences(report, &compared).diagram());
+    }
+    draw("What a cache line costs", diagrams)
+}
+
+fn differences(report: &Report, rows: &[&Row]) -> Differences {
+    let row = |row: &&Row| {
+        let measured = row.published.map(|published| {
+            let Bar { value, low, high } = Bar::median(&row.summary);
+            let [value, low, high] = [value, low, high].map(|of| error_percent(of, published));
+            Bar { value, low, high }
+        });
+        (format!("{}, {}", row.scenario, row.row), vec![Dot::measured(measured)])
+    };
+    Differences {
+        title: "Simulated figures, above or below the published ones".into(),
+        axis: "percent of the published figure: median, least and most of the pairs".into(),
+        rows: rows.iter().map(row).collect(),
+        ..Differences::of(report)
+    }
 }
