@@ -199,6 +199,13 @@ or one of these, simulated with the costs of the real machine:
         self
     }
 
+    /// The same machine; if it is simulated, with the store buffers of [`nearq_sim::Machine::with_store_buffer`].
+    #[must_use]
+    pub fn with_store_buffer(mut self, places: u64) -> Self {
+        self.simulated = self.simulated.map(|machine| machine.with_store_buffer(places));
+        self
+    }
+
     /// A description of the simulated machine for people: what it is, its clock, and the cost of each operation, one line each. `None` for
     /// the real one.
     pub fn costs(&self) -> Option<String> {

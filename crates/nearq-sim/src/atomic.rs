@@ -45,6 +45,27 @@ fn give_back<A>(atomic: &A) {
     }
 }
 
+/// Says that the caller will read this atomic, and that its address depends on nothing that the caller still waits for: a CPU asks for such a
+/// line before it needs it, while it executes what comes before. Costs nothing itself; does nothing outside a simulation, or on a machine
+/// without a store buffer, whose CPUs do one access after the other.
+///
+/// ```
+/// use nearq_platform::{Atomic, Ordering};
+/// use nearq_sim::{AtomicU64, fetch_ahead};
+///
+/// fn sum(first: &AtomicU64, second: &AtomicU64) -> u64 {
+///     fetch_ahead(second);
+///     first.load(Ordering::Relaxed) + second.load(Ordering::Relaxed)
+/// }
+/// # assert_eq!(sum(&AtomicU64::new(1), &AtomicU64::new(2)), 3);
+/// ```
+pub fn fetch_ahead<A>(atomic: &A) {
+    if let Some(shared) = context::current() {
+        shared.sync();
+        shared.world.borrow_mut().fetch_ahead(core::ptr::from_ref(atomic).addr());
+    }
+}
+
 macro_rules! simulated_atomic {
     ($(#[$doc:meta])* $name:ident $(<$generic:ident>)?, $inner:ty, $value:ty) => {
         $(#[$doc])*
@@ -75,7 +96,9 @@ macro_rules! simulated_atomic {
             }
             #[inline]
             fn store(&self, value: $value, order: Ordering) {
-                at(self, Access::Write, || (self.0.store(value, order), true));
+                let access =
+                    if order == Ordering::SeqCst { Access::WriteInOrder } else { Access::Write };
+                at(self, access, || (self.0.store(value, order), true));
             }
             #[inline]
             fn swap(&self, value: $value, order: Ordering) -> $value {
@@ -159,6 +182,31 @@ simulated_atomic_int!(
     atomic::AtomicU32,
     u32
 );
+impl AtomicU32 {
+    /// Makes the bits of `mask` those of `bits` by an exchange of this part of the word alone, as `xchg` of two bytes. Returns the word
+    /// before.
+    ///
+    /// Rust's memory model has no access to a part of an atomic; here a word is a simulated one, and the step costs what the machine's
+    /// instruction does.
+    pub fn exchange_part(&self, mask: u32, bits: u32) -> u32 {
+        at(self, Access::Update, || self.replace_part(mask, bits))
+    }
+
+    /// Makes the bits of `mask` those of `bits` by a plain store to this part of the word, as `mov` to a byte: the CPU does not need to know
+    /// the rest.
+    pub fn store_part(&self, mask: u32, bits: u32) {
+        at(self, Access::Write, || self.replace_part(mask, bits));
+    }
+
+    /// Nothing else happens in between: simulated threads run one at a time. Returns the word before, and whether it changed.
+    fn replace_part(&self, mask: u32, bits: u32) -> (u32, bool) {
+        let before = self.0.load(Ordering::Relaxed);
+        let after = before & !mask | bits & mask;
+        self.0.store(after, Ordering::Relaxed);
+        (before, before != after)
+    }
+}
+
 simulated_atomic_int!(
     /// A simulated 64-bit atomic.
     AtomicU64,

@@ -87,6 +87,8 @@ costs! {
     far_atomic = 0,
     /// How long a CPU keeps a line that it got for writing, whichever other CPUs want it. 0: the next one gets it after the access.
     capture = 0,
+    /// For how many stores a CPU has places until their lines have come. 0: it waits for each line, one after the other.
+    store_buffer = 0,
     /// A memory fence.
     fence = 10,
     /// One check of `wait_until_changed`, the pause included.
@@ -166,12 +168,13 @@ costs! {
 }
 
 impl Costs {
-    /// What the cost of that name is counted in: `ns`, `MB/s`, `bytes` or `%`.
+    /// What the cost of that name is counted in: `ns`, `MB/s`, `bytes`, `%`, and so on.
     pub fn unit(name: &str) -> &'static str {
         match name {
             "smt_percent" => "%",
             "own_line_ps" => "ps",
             "clock_mhz" => "MHz",
+            "store_buffer" => "stores",
             _ if name.ends_with("_stream") || name.ends_with("_bandwidth") => "MB/s",
             _ if name.ends_with("_size") => "bytes",
             _ => "ns",

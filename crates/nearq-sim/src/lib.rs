@@ -75,7 +75,7 @@ mod trace;
 mod world;
 
 pub use alloc::LineAligned;
-pub use atomic::{AtomicPtr, AtomicU32, AtomicU64};
+pub use atomic::{AtomicPtr, AtomicU32, AtomicU64, fetch_ahead};
 pub use costs::Costs;
 pub use faults::{FaultCounts, Faults};
 pub use machine::{MOST_CPUS, Machine, MachineError};

@@ -140,6 +140,12 @@ impl Machine {
         self
     }
 
+    /// The same machine, whose CPUs have a store buffer with so many places.
+    #[must_use]
+    pub fn with_store_buffer(self, places: u64) -> Self {
+        self.with_cost("store_buffer", places, "given")
+    }
+
     /// Its name, or its description.
     pub fn name(&self) -> &str {
         &self.name

@@ -179,8 +179,15 @@ impl World {
         self.cpus[self.cpu].clock += cost;
     }
 
+    /// Lets time pass for the running thread until other CPUs have seen all its stores.
+    pub(crate) fn await_stores(&mut self) {
+        let (cpu, now) = (self.cpu, self.now());
+        self.cpus[cpu].clock = self.memory.stores_seen(cpu, now);
+    }
+
     /// Charges what the kernel does for the running thread.
     pub(crate) fn charge_kernel(&mut self, cost: u64) {
+        self.await_stores();
         let cost = self.jittered(cost);
         self.cpus[self.cpu].clock += cost;
         self.me_mut().kernel_time += cost;
@@ -214,6 +221,15 @@ impl World {
         self.accesses += 1;
         self.record(if access == Access::Read { Kind::Read } else { Kind::Write }, line);
         self.charge(cost);
+    }
+
+    /// The running thread's CPU asks for a copy of the line at an address, and does not wait for it. A CPU without a store buffer does one
+    /// access after the other.
+    pub(crate) fn fetch_ahead(&mut self, address: usize) {
+        if self.costs.store_buffer == 0 {
+            return;
+        }
+        self.memory.fetch_ahead(address, (self.cpu, self.now()), &self.hardware);
     }
 
     /// The running thread drops the atomic at an address.

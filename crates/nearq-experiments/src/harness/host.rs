@@ -6,7 +6,8 @@ use crate::blocking::{Sampler, work};
 use crate::highpri::{CROWD_WORK, StealClock, privilege};
 use crate::{Error, peers};
 use nearq_platform::{
-    Instant, Linux, LockPlatform, Parker, Placement, Platform, SchedPolicy, ThreadSpec, Threads,
+    Atomic as _, Instant, Linux, LockPlatform, Ordering, Parker, Placement, Platform, SchedPolicy,
+    ThreadSpec, Threads,
 };
 use nearq_report::usage;
 use nearq_sim::Sim;
@@ -88,6 +89,35 @@ pub trait Host: Platform {
     /// Nanoseconds of one tick of the counter.
     fn tick_ns() -> f64 {
         1.0
+    }
+
+    /// The caller will read this word, which depends on nothing before it: a simulated CPU asks for its line at once. A real one finds that
+    /// out itself.
+    #[inline]
+    fn fetch_ahead(_word: &Self::AtomicU64) {}
+
+    /// Makes the bits of `mask` in a word those of `bits`, and returns the word before. The kernel has an instruction for it where the bits
+    /// are whole bytes; Rust has none, so on Linux it is a loop, and costs more.
+    ///
+    /// Ordering: acquire and release.
+    #[inline]
+    fn exchange_part(word: &Self::AtomicU32, mask: u32, bits: u32) -> u32 {
+        // Relaxed: decided by the step below.
+        let mut found = word.load(Ordering::Relaxed);
+        loop {
+            let next = found & !mask | bits & mask;
+            // Acquire, release: as promised. Relaxed: nothing is read on failure.
+            match word.compare_exchange_weak(found, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(before) => return before,
+                Err(now) => found = now,
+            }
+        }
+    }
+
+    /// The same by a plain store, which does not return the word before. Ordering: release; on Linux acquire as well.
+    #[inline]
+    fn store_part(word: &Self::AtomicU32, mask: u32, bits: u32) {
+        Self::exchange_part(word, mask, bits);
     }
 }
 
@@ -274,6 +304,18 @@ impl Host for Sim {
 
     fn ticks() -> u64 {
         Self::counter()
+    }
+
+    fn fetch_ahead(word: &Self::AtomicU64) {
+        nearq_sim::fetch_ahead(word);
+    }
+
+    fn exchange_part(word: &Self::AtomicU32, mask: u32, bits: u32) -> u32 {
+        word.exchange_part(mask, bits)
+    }
+
+    fn store_part(word: &Self::AtomicU32, mask: u32, bits: u32) {
+        word.store_part(mask, bits);
     }
 }
 

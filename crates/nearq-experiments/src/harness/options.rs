@@ -20,6 +20,11 @@ pub struct Common {
     #[arg(long)]
     pub noise: bool,
 
+    /// On a simulated machine: CPUs with a store buffer of that many places, 1 to 256, which go on while the lines that they store to are on
+    /// their way, and fetch independent lines side by side
+    #[arg(long, value_name = "STORES", value_parser = number, allow_negative_numbers = true)]
+    pub store_buffer: Option<usize>,
+
     /// A short run of some 30 seconds on an idle machine; its figures are less reliable
     #[arg(long)]
     pub quick: bool,
@@ -48,6 +53,7 @@ impl Default for Common {
             machine,
             beside_simulated: None,
             noise: false,
+            store_buffer: None,
             quick: false,
             goals: false,
             runs: None,
@@ -59,6 +65,8 @@ impl Default for Common {
 
 /// Most runs of an experiment.
 const MOST_RUNS: usize = 1000;
+/// Most places of a store buffer.
+const MOST_STORES: usize = 256;
 /// Shortest and longest run.
 const DURATIONS: [Duration; 2] = [Duration::from_millis(10), Duration::from_hours(1)];
 /// The number of runs below which nothing is judged on the real machine, because other programs run during each of them.
@@ -68,23 +76,40 @@ impl Common {
     /// The machine to run on.
     pub(crate) fn on(&self) -> Result<Machine, Error> {
         let machine = Machine::named(&self.machine)?;
-        if self.noise && machine.model().is_none() {
-            return Err(Error::input(
-                "--noise: this machine has its own; give a simulated one with --on or --beside-simulated",
-            ));
+        let asked = [("--noise", self.noise), ("--store-buffer", self.store_buffer.is_some())];
+        if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked)
+            && machine.model().is_none()
+        {
+            return Err(Error::input(format!(
+                "{option}: this machine has its own; give a simulated one with --on or --beside-simulated"
+            )));
         }
-        Ok(self.with_noise(machine))
+        Ok(self.with_more(machine))
     }
 
-    /// The simulated machine with noise, if that is asked for.
-    pub(crate) fn with_noise(&self, machine: Machine) -> Machine {
-        if self.noise { machine.with_noise() } else { machine }
+    /// The simulated machine with the noise and the store buffers that are asked for.
+    pub(crate) fn with_more(&self, machine: Machine) -> Machine {
+        let machine = if self.noise { machine.with_noise() } else { machine };
+        match self.store_buffer {
+            Some(places) => machine.with_store_buffer(places as u64),
+            None => machine,
+        }
+    }
+
+    /// What the simulated machine has more than usual, for the first line of a text.
+    pub(crate) fn more(&self) -> String {
+        let noise = if self.noise { ", with noise" } else { "" };
+        let buffer = self.store_buffer.map(|of| format!(", with store buffers of {of} places"));
+        format!("{noise}{}", buffer.unwrap_or_default())
     }
 
     /// Refuses options that are not possible.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if let Some(runs) = self.runs {
             within("--runs", runs, 1, MOST_RUNS)?;
+        }
+        if let Some(places) = self.store_buffer {
+            within("--store-buffer", places, 1, MOST_STORES)?;
         }
         if let Some(duration) = self.duration
             && !(DURATIONS[0]..=DURATIONS[1]).contains(&duration)
@@ -225,6 +250,25 @@ pub(crate) mod tests {
     impl Drop for AnySize {
         fn drop(&mut self) {
             ANY_SIZE.set(false);
+        }
+    }
+
+    #[test]
+    fn only_simulated_machines_get_store_buffers_and_these_have_a_limit() {
+        let of = |machine: &str, places| Common {
+            machine: machine.into(),
+            store_buffer: Some(places),
+            ..Common::default()
+        };
+        let machine = of("core:2", 8).on().expect("simulated");
+        assert_eq!(machine.model().expect("simulated").costs().store_buffer, 8);
+        assert_eq!(of("core:2", 8).more(), ", with store buffers of 8 places");
+        let refused = of(HERE, 8).on().expect_err("it has its own").to_string();
+        assert!(refused.starts_with("--store-buffer: this machine has its own"), "{refused}");
+        assert!(of("core:2", 256).check().is_ok());
+        for places in [0, 257] {
+            let refused = of("core:2", places).check().expect_err("out of range").to_string();
+            assert_eq!(refused, format!("--store-buffer {places}: give a number from 1 to 256"));
         }
     }
 

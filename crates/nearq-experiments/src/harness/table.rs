@@ -74,7 +74,7 @@ impl<E: Experiment> Facts<'_, E> {
                 E::NAME,
                 model.name(),
                 model.about(),
-                if self.experiment.common().noise { ", with noise" } else { "" },
+                self.experiment.common().more(),
             ),
         }
     }

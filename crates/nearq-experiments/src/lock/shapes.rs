@@ -32,6 +32,7 @@ impl<P: Host, L: Exclusive> Shape<P> for Torture<P, L> {
     fn step(&self, writer: usize, _turn: u64, acquired: impl FnOnce()) {
         self.lock.0.with(writer, || {
             acquired();
+            P::fetch_ahead(&self.lines[1].0);
             for _ in 0..self.changes {
                 bump::<P>(&self.lines[0].0);
                 bump::<P>(&self.lines[1].0);

@@ -114,7 +114,7 @@ fn compare<E: Experiment>(experiment: &E, progress: &Progress) -> Result<Compari
     if common.outputs.svg.is_some() {
         return Err(refused("a comparison has no picture; leave --svg out".into()));
     }
-    let (here, machine) = (Machine::here()?, common.with_noise(Machine::named(name)?));
+    let (here, machine) = (Machine::here()?, common.with_more(Machine::named(name)?));
     let model = machine.model().ok_or_else(|| {
         refused("give a simulated machine, such as a file of nearq sim calibrate".into())
     })?;

@@ -23,7 +23,8 @@ struct Rule {
 }
 
 /// The costs that are added to others, or whose lack means that the machine does no such thing.
-const MAY_BE_NOTHING: [&str; 10] = [
+const MAY_BE_NOTHING: [&str; 11] = [
+    "store_buffer",
     "capture",
     "interrupt",
     "home_same_package",
@@ -170,6 +171,11 @@ const RULES: &[Rule] = &[
     Rule {
         cost: "capture",
         text: "none: the next CPU gets the line after the access",
+        value: |_| Some(0),
+    },
+    Rule {
+        cost: "store_buffer",
+        text: "none: the CPU waits for each line, one after the other",
         value: |_| Some(0),
     },
     Rule { cost: "interrupt", text: "part of wake_up", value: |_| Some(0) },

@@ -12,6 +12,7 @@
 //!   them. A read-modify-write keeps the line until it is over: no other CPU gets the line between its read and its write.
 //! - On a machine with far atomics (`far_atomic`), an update of a line that other CPUs have is executed at the line's home, which then has
 //!   the line, and no CPU does. The next one takes `far_atomic` alone, whichever CPU wants it. A CPU that comes twice in a row gets the line.
+//! - On a machine with `store_buffer`, a CPU does not wait for a line that it only stores to (`stores.rs`).
 //! - On a machine with `capture`, a CPU keeps a line that it got for writing for that long (`capture.rs`).
 //!
 //! Lines are small: they do not count against the bandwidth of the paths that they take.
@@ -31,7 +32,9 @@ use std::collections::hash_map::Entry;
 use nearq_topology::CpuSet;
 
 use super::capture::Capture;
+use super::coming::Coming;
 use super::freed::Freed;
+use super::stores::Stores;
 use super::{AddressMap, LINE};
 use crate::costs::Costs;
 use crate::hardware::Hardware;
@@ -41,6 +44,8 @@ use crate::hardware::Hardware;
 pub(crate) enum Access {
     Read,
     Write,
+    /// A store that comes after all earlier stores of the CPU, and before all that follows.
+    WriteInOrder,
     /// A compare-exchange: the CPU itself does it.
     ReadModifyWrite,
     /// A read-modify-write that may also be executed where the line is at home.
@@ -100,7 +105,9 @@ impl Line {
     fn is_at(&self, cpu: usize, access: Access) -> bool {
         match access {
             Access::Read => (self.owner == cpu && !self.is_far) || self.is_reader(cpu),
-            Access::Write | Access::ReadModifyWrite | Access::Update => self.is_exclusive(cpu),
+            Access::Write | Access::WriteInOrder | Access::ReadModifyWrite | Access::Update => {
+                self.is_exclusive(cpu)
+            }
         }
     }
 
@@ -133,6 +140,19 @@ impl Line {
         self.readers.iter().zip(cpus.as_words()).map(|(readers, cpus)| readers & cpus).enumerate()
     }
 
+    /// A CPU that does not have the line gets a copy for reading. Returns how long that takes.
+    fn copy_to(&mut self, cpu: usize, now: u64, hardware: &Hardware) -> u64 {
+        let transfer = self.owner_transfer(cpu, hardware);
+        let from_owner = self.free_at.saturating_sub(now) + transfer;
+        let from_reader = self
+            .nearest_reader(cpu, transfer, hardware)
+            .map(|transfer| self.read_at.saturating_sub(now) + transfer);
+        let cost = from_reader.map_or(from_owner, |cost| cost.min(from_owner));
+        self.add_reader(cpu);
+        self.read_at = self.read_at.max(now + cost);
+        cost
+    }
+
     /// The distance from `cpu` to the farthest CPU that has the line.
     fn farthest(&self, cpu: usize, hardware: &Hardware) -> u64 {
         let mut farthest = self.owner_transfer(cpu, hardware);
@@ -155,6 +175,8 @@ pub(crate) struct Lines {
     lines: AddressMap<Line>,
     touched: u64,
     freed: Freed<Line>,
+    stores: Stores,
+    coming: Coming,
     /// By CPU: the picoseconds of its accesses to own lines that have not been charged yet, less than a nanosecond.
     left: Vec<u64>,
 }
@@ -184,6 +206,14 @@ impl Lines {
         costs: &Costs,
         place: impl FnOnce(u64) -> (u32, u64),
     ) -> (u64, u64) {
+        let is_buffered = costs.store_buffer > 0 && access == Access::Write;
+        let began = now;
+        let now = match access {
+            Access::Read => now,
+            Access::Write if is_buffered => self.stores.place(cpu, now, costs.store_buffer),
+            _ => self.seen(cpu, now),
+        };
+        let waited = now - began;
         let is_atomic = matches!(access, Access::ReadModifyWrite | Access::Update);
         let extra = if is_atomic { costs.read_modify_write } else { 0 };
         let line = match self.lines.entry(address / LINE) {
@@ -205,26 +235,31 @@ impl Lines {
                         read_at: 0,
                         capture: Capture::default(),
                     });
-                    return (self.touched, memory + extra);
+                    if is_buffered {
+                        let took = own(&mut self.left, cpu, costs);
+                        self.stores.add(cpu, self.stores.seen(cpu, now + memory));
+                        return (self.touched, waited + took);
+                    }
+                    return (self.touched, waited + memory + extra);
                 }
             }
         };
         let took = if access == Access::Read {
             if line.is_at(cpu, access) {
-                own(&mut self.left, cpu, costs)
+                let waited = self.coming.arrival(cpu, address / LINE, now) - now;
+                waited + own(&mut self.left, cpu, costs)
             } else {
-                let transfer = line.owner_transfer(cpu, hardware);
-                let from_owner = line.free_at.saturating_sub(now) + transfer;
-                let from_reader = line
-                    .nearest_reader(cpu, transfer, hardware)
-                    .map(|transfer| line.read_at.saturating_sub(now) + transfer);
-                let cost = from_reader.map_or(from_owner, |cost| cost.min(from_owner));
-                line.add_reader(cpu);
-                line.read_at = line.read_at.max(now + cost);
-                cost
+                line.copy_to(cpu, now, hardware)
             }
         } else if line.is_at(cpu, access) {
-            if access == Access::Write {
+            if matches!(access, Access::Write | Access::WriteInOrder) {
+                if is_buffered {
+                    let seen = self.stores.seen(cpu, now);
+                    if seen > now {
+                        line.free_at = line.free_at.max(seen);
+                        self.stores.add(cpu, seen);
+                    }
+                }
                 own(&mut self.left, cpu, costs)
             } else {
                 line.free_at = line.free_at.max(now + costs.own_line + extra);
@@ -244,6 +279,10 @@ impl Lines {
                 line.farthest(cpu, hardware) + extra
             };
             line.free_at = start + took;
+            if is_buffered {
+                line.free_at = self.stores.seen(cpu, line.free_at);
+                self.stores.add(cpu, line.free_at);
+            }
             if costs.capture > 0 && !is_far {
                 line.capture.begin(line.free_at + costs.capture);
             }
@@ -253,9 +292,30 @@ impl Lines {
                 line.readers.fill(0);
                 line.has_readers = false;
             }
-            line.free_at - now
+            if is_buffered { own(&mut self.left, cpu, costs) } else { line.free_at - now }
         };
-        (line.number, took)
+        (line.number, waited + took)
+    }
+
+    /// A CPU asks for a copy of the line of `address`, and does not wait for it.
+    pub(crate) fn fetch_ahead(
+        &mut self,
+        address: usize,
+        (cpu, now): (usize, u64),
+        hardware: &Hardware,
+    ) {
+        if let Some(line) = self.lines.get_mut(&(address / LINE))
+            && !line.is_at(cpu, Access::Read)
+        {
+            let arrives = now + line.copy_to(cpu, now, hardware);
+            self.coming.add(cpu, address / LINE, now, arrives);
+        }
+    }
+
+    /// When all stores of a CPU have been seen; `now` if they have.
+    #[inline]
+    pub(crate) fn seen(&self, cpu: usize, now: u64) -> u64 {
+        self.stores.seen(cpu, now)
     }
 
     /// When a CPU must try again to access the line of `address`, because another one has captured it; none if it need not wait. For

@@ -20,10 +20,12 @@ mod bandwidth;
 mod bytes;
 mod caches;
 mod capture;
+mod coming;
 mod freed;
 mod lines;
 mod pages;
 mod placement;
+mod stores;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -100,6 +102,17 @@ impl Memory {
         let node = hardware.node(by.cpu) as u32;
         let place = |number| self.bytes.place_line(node, by.policy, number);
         self.lines.access(address, access, (by.cpu, by.now), hardware, costs, place)
+    }
+
+    /// A CPU asks for a copy of the line of an atomic, and does not wait for it.
+    pub(crate) fn fetch_ahead(&mut self, address: usize, by: (usize, u64), hardware: &Hardware) {
+        self.lines.fetch_ahead(address, by, hardware);
+    }
+
+    /// When all stores of a CPU have been seen; `now` if they have.
+    #[inline]
+    pub(crate) fn stores_seen(&self, cpu: usize, now: u64) -> u64 {
+        self.lines.seen(cpu, now)
     }
 
     /// When a CPU must try again to access the line of `address`, if it must wait.

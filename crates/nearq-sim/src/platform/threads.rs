@@ -23,8 +23,11 @@ impl Threads for Sim {
     type JoinHandle = JoinHandle;
     type Watch = Thread;
 
-    fn fence(_order: Ordering) {
+    fn fence(order: Ordering) {
         if let Some(shared) = context::current() {
+            if order == Ordering::SeqCst {
+                shared.world.borrow_mut().await_stores();
+            }
             shared.step(|world| world.costs.fence);
         }
     }

@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, MemoryPolicy, Ordering, Placement, Threads};
-use nearq_sim::{AtomicU64, Costs, Sim};
+use nearq_sim::{AtomicU32, AtomicU64, Costs, Sim};
 
 use crate::common::{go_to, nanoseconds, run, spawn_on, took};
+
+/// An atomic on a line of its own.
+#[repr(align(64))]
+struct OnLine(AtomicU64);
 
 /// Reading the clock costs nothing.
 fn costs() -> Costs {
@@ -138,6 +142,114 @@ fn a_thread_that_allocates_what_another_one_frees_gets_lines_out_of_its_cache() 
         assert_eq!(from_the_other, c.same_llc);
         drop(second);
         assert_eq!(new(0).1, c.own_line, "this CPU freed it itself");
+    });
+}
+
+#[test]
+fn a_cpu_with_a_store_buffer_does_not_wait_for_lines_that_it_only_stores_to() {
+    let mut c = costs();
+    c.store_buffer = 2;
+    run("l3:2 core:2", &c, move || {
+        let words: [_; 4] = std::array::from_fn(|_| OnLine(AtomicU64::new(0)));
+        let store = |word: usize, order| took(|| words[word].0.store(1, order));
+        let add = |word: usize| took(|| _ = words[word].0.fetch_add(1, Ordering::Relaxed));
+        let other_cpu_has_all = || {
+            go_to(2);
+            (0..4).for_each(|word| _ = add(word));
+            go_to(0);
+        };
+        other_cpu_has_all();
+        assert_eq!(store(0, Ordering::Release), c.own_line);
+        assert_eq!(store(1, Ordering::Release), c.own_line, "the lines come side by side");
+        let left = c.other_llc - 2 * c.own_line;
+        assert_eq!(store(2, Ordering::Release), left + c.own_line, "there were two places");
+        assert_eq!(took(|| _ = words[2].0.load(Ordering::Acquire)), c.own_line, "its own store");
+        let own = c.own_line + c.read_modify_write;
+        assert_eq!(add(2), c.other_llc - 2 * c.own_line + own, "after all stores");
+        other_cpu_has_all();
+        store(0, Ordering::Release);
+        assert_eq!(store(1, Ordering::SeqCst), 2 * c.other_llc - c.own_line, "after all stores");
+        other_cpu_has_all();
+        store(0, Ordering::Release);
+        assert_eq!(took(|| Sim::fence(Ordering::SeqCst)), c.other_llc - c.own_line + c.fence);
+        other_cpu_has_all();
+        store(0, Ordering::Release);
+        assert_eq!(took(|| Sim::fence(Ordering::Release)), c.fence, "stores stay in order anyway");
+    });
+}
+
+#[test]
+fn lines_that_are_fetched_ahead_come_side_by_side() {
+    let mut c = costs();
+    c.store_buffer = 8;
+    run("l3:2 core:2", &c, move || {
+        let words: [_; 2] = std::array::from_fn(|_| OnLine(AtomicU64::new(0)));
+        let read = |word: usize| took(|| _ = words[word].0.load(Ordering::Acquire));
+        let other_cpu_has_both = || {
+            go_to(2);
+            for word in &words {
+                word.0.store(1, Ordering::SeqCst);
+            }
+            go_to(0);
+        };
+        other_cpu_has_both();
+        assert_eq!((read(0), read(1)), (c.other_llc, c.other_llc), "one after the other");
+        other_cpu_has_both();
+        assert_eq!(took(|| nearq_sim::fetch_ahead(&words[1].0)), 0);
+        assert_eq!((read(0), read(1)), (c.other_llc, c.own_line));
+        other_cpu_has_both();
+        nearq_sim::fetch_ahead(&words[1].0);
+        Sim::charge(Duration::from_nanos(c.other_llc / 2));
+        assert_eq!(read(1), c.other_llc - c.other_llc / 2 + c.own_line, "the rest of the way");
+        assert_eq!(read(1), c.own_line);
+    });
+}
+
+/// The line of the second store is the CPU's own, and its value may be seen only after that of the first.
+#[test]
+fn other_cpus_see_buffered_stores_in_order() {
+    let mut c = costs();
+    c.store_buffer = 8;
+    run("l3:2 core:2", &c, move || {
+        let [far, own] = [(); 2].map(|()| Arc::new(OnLine(AtomicU64::new(0))));
+        go_to(2);
+        far.0.fetch_add(1, Ordering::Relaxed);
+        go_to(0);
+        own.0.fetch_add(1, Ordering::Relaxed);
+        let start = Sim::now() + Duration::from_millis(1);
+        let seen = Arc::new(OnLine(AtomicU64::new(0)));
+        let reader = {
+            let (far, own, seen) = (Arc::clone(&far), Arc::clone(&own), Arc::clone(&seen));
+            spawn_on(1, move || {
+                Sim::sleep(start + Duration::from_micros(100) - Sim::now());
+                while own.0.load(Ordering::Acquire) < 2 {}
+                seen.0.store(nanoseconds(Sim::now() - start), Ordering::Relaxed);
+                assert_eq!(far.0.load(Ordering::Acquire), 2);
+            })
+        };
+        Sim::sleep(start + Duration::from_micros(200) - Sim::now());
+        let began = nanoseconds(Sim::now() - start);
+        far.0.store(2, Ordering::Release);
+        own.0.store(2, Ordering::Release);
+        let stored = nanoseconds(Sim::now() - start);
+        Sim::join(reader);
+        let seen = seen.0.load(Ordering::Relaxed);
+        assert!(stored - began <= 2 * c.same_llc, "the CPU waited: {} ns", stored - began);
+        assert!(seen - began >= c.other_llc + c.same_llc, "seen after {} ns", seen - began);
+    });
+}
+
+#[test]
+fn a_part_of_a_word_is_stored_without_the_rest_and_exchanged_at_the_price_of_an_update() {
+    let c = costs();
+    run("core:2", &c, move || {
+        let word = AtomicU32::new(0);
+        word.store(0x1234_5601, Ordering::Relaxed);
+        assert_eq!(took(|| word.store_part(0xff, 0)), c.own_line);
+        assert_eq!(word.load(Ordering::Relaxed), 0x1234_5600);
+        let exchanged = took(|| assert_eq!(word.exchange_part(!0 << 16, 0xabcd_ffff), 0x1234_5600));
+        assert_eq!(exchanged, c.own_line + c.read_modify_write);
+        assert_eq!(word.load(Ordering::Relaxed), 0xabcd_5600);
     });
 }
 

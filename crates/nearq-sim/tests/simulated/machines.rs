@@ -153,6 +153,7 @@ fn costs_are_of_the_right_order_of_magnitude() {
                 {
                     0..=100_000
                 }
+                "stores" => 0..=256,
                 _ if NOISE.contains(cost) => 0..=0,
                 _ => 1..=100_000_000,
             };

@@ -16,7 +16,8 @@
 //! 2. The last writer of the queue is never set aside: a newcomer may be about to write its `next`.
 
 use super::qspinlock::{LOCKED, Order, Queue, TAIL};
-use nearq_platform::{Atomic as _, LockPlatform, Ordering};
+use crate::harness::Host;
+use nearq_platform::{Atomic as _, Ordering};
 
 /// For how long threads are set aside: 1 ms.
 const THRESHOLD_NS: u64 = 1_000_000;
@@ -37,7 +38,7 @@ fn last_aside(told: u32) -> Option<u32> {
 // Relaxed, everywhere below unless it says otherwise: the fields of the thread in front, and those of the writers that it reaches by `next`,
 // which acquires; `Records::tell` releases them to the next thread in front.
 
-impl<P: LockPlatform> Order<P> for Cna {
+impl<P: Host> Order<P> for Cna {
     fn prepare(queue: &Queue<P>, name: u32) {
         let record = queue.records.at(name);
         record.group.store(queue.groups[name as usize - 1] as u32, Ordering::Relaxed);
@@ -95,7 +96,7 @@ impl<P: LockPlatform> Order<P> for Cna {
 }
 
 /// The thread behind the writer in front is of the preferred node. Otherwise it is set aside, if it can be.
-fn is_ordered<P: LockPlatform>(queue: &Queue<P>, name: u32) -> bool {
+fn is_ordered<P: Host>(queue: &Queue<P>, name: u32) -> bool {
     let records = &queue.records;
     let record = records.at(name);
     // Acquire, both: the records behind.
@@ -126,7 +127,7 @@ fn is_ordered<P: LockPlatform>(queue: &Queue<P>, name: u32) -> bool {
     false
 }
 
-fn is_time_to_look<P: LockPlatform>(queue: &Queue<P>, name: u32) -> bool {
+fn is_time_to_look<P: Host>(queue: &Queue<P>, name: u32) -> bool {
     let state = &queue.records.at(name).random;
     // xorshift32 (Marsaglia, 2003); never 0.
     let mut random = state.load(Ordering::Relaxed);

@@ -11,7 +11,8 @@
 //! threads instead, and the HQ-spinlock lets late threads change their queue: with either, a change takes longer.
 //!
 //! Invariant: the one queue is empty when a thread of a group takes the lock. Nobody joins it while the bit is set, and the bit is cleared only
-//! by a thread of a group that has the lock. So one thread in front takes the lock, as in `qspinlock`.
+//! by a thread of a group that has the lock. So one thread in front takes the lock, as in `qspinlock`: no other one sets *locked* meanwhile, and
+//! a plain store sets it.
 //!
 //! The last thread of all groups clears the bit, if the rule turns back.
 
@@ -20,6 +21,7 @@ use super::list::Exclusive;
 use super::qspinlock::{GROUPED, LOCKED, TAIL, Word};
 use super::roster::{Grouping, Records, Roster};
 use super::trigger::{HandOver, Trigger, note_number};
+use crate::harness::Host;
 use core::marker::PhantomData;
 use nearq_platform::{AtomicInt as _, LockPlatform, Ordering};
 use std::sync::Arc;
@@ -34,7 +36,7 @@ pub(super) struct Hq<P: LockPlatform, G, T> {
     trigger: PhantomData<T>,
 }
 
-impl<P: LockPlatform, G: Grouping, T: Trigger> Hq<P, G, T> {
+impl<P: Host, G: Grouping, T: Trigger> Hq<P, G, T> {
     fn lock(&self, name: u32) {
         let Err(seen) = self.word.take_free() else { return };
         if self.word.pend(&self.records.roster, seen) {
@@ -57,13 +59,14 @@ impl<P: LockPlatform, G: Grouping, T: Trigger> Hq<P, G, T> {
         let last = loop {
             let seen = self.word.await_free(&self.records.roster);
             let is_last = seen >> TAIL == name;
-            // The last one leaves an empty queue behind.
-            let rest = if is_last { seen & ((1 << TAIL) - 1) } else { seen };
-            if self.word.step(seen, rest | LOCKED | grouped).is_ok() {
-                if is_last {
-                    return;
-                }
+            if !is_last {
+                self.word.set(LOCKED | grouped);
                 break seen >> TAIL;
+            }
+            // Leaves an empty queue behind, unless a newcomer joins it.
+            let rest = seen & ((1 << TAIL) - 1);
+            if self.word.step(seen, rest | LOCKED | grouped).is_ok() {
+                return;
             }
         };
         let next = self.records.next(name);
@@ -76,12 +79,12 @@ impl<P: LockPlatform, G: Grouping, T: Trigger> Hq<P, G, T> {
         self.by_group.enter(name);
         loop {
             let seen = self.word.await_free(&self.records.roster);
-            if seen >> TAIL != 0 {
-                self.records.roster.await_change::<P>(&self.word.0, seen);
-            } else if self.word.step(seen, seen | LOCKED).is_ok() {
+            if seen >> TAIL == 0 {
                 break;
             }
+            self.records.roster.await_change::<P>(&self.word.0, seen);
         }
+        self.word.set(LOCKED);
         if self.by_group.leave(name) && T::TURNS_BACK {
             // Relaxed: where newcomers queue up is no matter of order.
             self.word.0.fetch_and(!GROUPED, Ordering::Relaxed);
@@ -89,7 +92,7 @@ impl<P: LockPlatform, G: Grouping, T: Trigger> Hq<P, G, T> {
     }
 }
 
-impl<P: LockPlatform, G: Grouping, T: Trigger> Exclusive for Hq<P, G, T> {
+impl<P: Host, G: Grouping, T: Trigger> Exclusive for Hq<P, G, T> {
     fn free(roster: &Arc<Roster>) -> Self {
         let (records, by_group) = (Records::new(roster), Box::new(Cohort::new(roster, BATCH)));
         Hq { word: Word::free(), records, by_group, trigger: PhantomData }

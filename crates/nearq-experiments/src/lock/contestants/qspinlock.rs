@@ -14,12 +14,13 @@
 //! 2. A thread that finds more than *locked* when it sets *pending* clears the bit again, unless it was set before.
 //!
 //! # Differences
-//! The kernel changes the bytes of the word one by one, with plain stores and an exchange of the tail alone. Accesses of several sizes to one
-//! atomic are not defined in Rust, so each step here is one on the whole word. A step that fails because another thread changed another part
-//! of the word is repeated.
+//! The kernel changes the bytes of the word one by one, with plain stores and an exchange of the tail alone. So do simulated threads
+//! ([`Host::store_part`]). Accesses of several sizes to one atomic are not defined in Rust: on Linux each step is one on the whole word, and
+//! is repeated if it fails because another thread changed another part.
 
 use super::list::Exclusive;
 use super::roster::{Records, Roster};
+use crate::harness::Host;
 use core::marker::PhantomData;
 use nearq_platform::{Atomic as _, AtomicInt as _, LockPlatform, Ordering};
 use std::sync::Arc;
@@ -33,10 +34,15 @@ pub(super) const TAIL: u32 = 16;
 /// For how many reads a newcomer waits until the thread that pends has become the holder, as in the kernel.
 const PENDING_READS: u32 = 512;
 
+/// The part of the word with the bits *locked* and *pending*: the kernel's two bytes, but for `GROUPED`.
+const LOW: u32 = LOCKED | PENDING;
+/// The part with the last writer's name.
+const NAMES: u32 = !0 << TAIL;
+
 /// The word of a lock.
 pub(super) struct Word<P: LockPlatform>(pub(super) P::AtomicU32);
 
-impl<P: LockPlatform> Word<P> {
+impl<P: Host> Word<P> {
     pub(super) fn free() -> Self {
         Word(P::AtomicU32::new(0))
     }
@@ -58,12 +64,11 @@ impl<P: LockPlatform> Word<P> {
         if seen & !LOCKED != 0 {
             return false;
         }
-        // Relaxed: nothing is read on account of the bit; the step below acquires.
-        let mut found = self.0.fetch_or(PENDING, Ordering::Relaxed);
+        // Acquire: pairs with the release of `unlock`, if the lock is free by now.
+        let mut found = self.0.fetch_or(PENDING, Ordering::Acquire);
         if found & !LOCKED != 0 {
             if found & PENDING == 0 {
-                // Relaxed: as above.
-                self.0.fetch_and(!PENDING, Ordering::Relaxed);
+                P::store_part(&self.0, PENDING, 0);
             }
             return false;
         }
@@ -71,8 +76,8 @@ impl<P: LockPlatform> Word<P> {
         while found & LOCKED != 0 {
             found = roster.await_change::<P>(&self.0, found);
         }
-        // Acquire: pairs with the release of `unlock`. From pending to locked: nobody else sets either bit now.
-        self.0.fetch_sub(PENDING - LOCKED, Ordering::Acquire);
+        // `found` was read by an acquire, which pairs with the release of `unlock`. Nobody else sets either bit now.
+        P::store_part(&self.0, LOW, LOCKED);
         true
     }
 
@@ -92,6 +97,18 @@ impl<P: LockPlatform> Word<P> {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).map(drop)
     }
 
+    /// The thread in front sets these bits of the low part; neither *locked* nor *pending* is set, as it has read by an acquire, which pairs
+    /// with the release of `unlock`.
+    pub(super) fn set(&self, bits: u32) {
+        P::store_part(&self.0, bits, bits);
+    }
+
+    /// Puts a writer at the end of the queue. Returns the writer that was there.
+    fn join(&self, name: u32) -> u32 {
+        // Release: of the writer's record. Acquire: of the record of the writer before it.
+        P::exchange_part(&self.0, NAMES, name << TAIL) >> TAIL
+    }
+
     /// Puts a writer at the end of the queue, unless one of the bits `unless` is set. Returns the writer that was there, or the word.
     pub(super) fn queue_up(&self, name: u32, mut seen: u32, unless: u32) -> Result<u32, u32> {
         loop {
@@ -107,12 +124,12 @@ impl<P: LockPlatform> Word<P> {
 
     pub(super) fn unlock(&self) {
         // Release: pairs with the acquires of the next holder.
-        self.0.fetch_sub(LOCKED, Ordering::Release);
+        P::store_part(&self.0, LOCKED, 0);
     }
 }
 
 /// In which order the queue moves.
-pub(crate) trait Order<P: LockPlatform>: Send + Sync + 'static {
+pub(crate) trait Order<P: Host>: Send + Sync + 'static {
     /// The writer is about to queue up.
     fn prepare(_: &Queue<P>, _: u32) {}
 
@@ -133,7 +150,7 @@ pub(crate) trait Order<P: LockPlatform>: Send + Sync + 'static {
 /// First come, first served.
 pub(crate) struct Fifo;
 
-impl<P: LockPlatform> Order<P> for Fifo {}
+impl<P: Host> Order<P> for Fifo {}
 
 pub(crate) struct Queue<P: LockPlatform> {
     pub(super) word: Word<P>,
@@ -148,7 +165,7 @@ pub(crate) struct QSpinLock<P: LockPlatform, O = Fifo> {
     order: PhantomData<O>,
 }
 
-impl<P: LockPlatform, O: Order<P>> QSpinLock<P, O> {
+impl<P: Host, O: Order<P>> QSpinLock<P, O> {
     fn lock(&self, name: u32) {
         let Queue { word, records, .. } = &self.queue;
         let Err(seen) = word.take_free() else { return };
@@ -157,9 +174,10 @@ impl<P: LockPlatform, O: Order<P>> QSpinLock<P, O> {
         }
         records.prepare(name);
         O::prepare(&self.queue, name);
-        let Err(seen) = word.take_free() else { return };
-        let before =
-            word.queue_up(name, seen, 0).unwrap_or_else(|_| unreachable!("no bit refuses"));
+        if word.take_free().is_ok() {
+            return;
+        }
+        let before = word.join(name);
         if before != 0 {
             records.wait_behind(name, before);
         }
@@ -168,13 +186,12 @@ impl<P: LockPlatform, O: Order<P>> QSpinLock<P, O> {
         if seen >> TAIL == name && O::take_last(&self.queue, name, seen) {
             return;
         }
-        // Acquire: pairs with the release of `unlock`.
-        word.0.fetch_or(LOCKED, Ordering::Acquire);
+        word.set(LOCKED);
         O::hand_over(&self.queue, name, records.next(name));
     }
 }
 
-impl<P: LockPlatform, O: Order<P>> Exclusive for QSpinLock<P, O> {
+impl<P: Host, O: Order<P>> Exclusive for QSpinLock<P, O> {
     fn free(roster: &Arc<Roster>) -> Self {
         let groups = roster.groups::<super::roster::ByNode>();
         let queue = Queue { word: Word::free(), records: Records::new(roster), groups };

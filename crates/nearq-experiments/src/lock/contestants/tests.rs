@@ -7,6 +7,7 @@ use super::qspinlock::{LOCKED, Order, QSpinLock, Queue};
 use super::roster::{ByL3, ByPackage, Roster, Site};
 use super::trigger::{ByDepth, ByHandOvers, HandOver, Trigger};
 use super::{DEPTH, Exclusive};
+use crate::harness::Host;
 use nearq_platform::{Atomic as _, AtomicInt as _, LockPlatform, Ordering, ThreadSpec, Threads};
 use nearq_sim::{Outcome, Schedule, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Topology};
@@ -104,7 +105,7 @@ impl Trigger for Always {
 /// The mistake: the last thread in the queue leaves without looking whether another one has come.
 struct Hasty;
 
-impl<P: LockPlatform> Order<P> for Hasty {
+impl<P: Host> Order<P> for Hasty {
     fn take_last(queue: &Queue<P>, _: u32, _: u32) -> bool {
         queue.word.0.store(LOCKED, Ordering::Relaxed);
         true
@@ -114,7 +115,7 @@ impl<P: LockPlatform> Order<P> for Hasty {
 /// The mistake: the thread in front does not wait until the lock is given back.
 struct Pushy;
 
-impl<P: LockPlatform> Order<P> for Pushy {
+impl<P: Host> Order<P> for Pushy {
     fn take_last(_: &Queue<P>, _: u32, _: u32) -> bool {
         false
     }
