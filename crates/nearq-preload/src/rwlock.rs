@@ -26,7 +26,7 @@
 //! lock. While readers stay for less than the patience, and read one lock at a time, the lock is phase-fair. Otherwise writers may starve,
 //! as they do with the C library.
 //!
-//! In a lock of the kind `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` no thread asks. There a thread that reads again waits for ever, if a
+//! In a lock of the kind `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` no thread joins or asks. There a thread that reads again waits for ever, if a
 //! writer waits in between, as with the C library.
 //!
 //! # Threads that may be cancelled at any moment, and forks
@@ -212,7 +212,7 @@ impl Rwlock {
         }
     }
 
-    /// Waits for writers for a while, unless the caller may keep them waiting itself, and then asks them.
+    /// Waits for writers up to the patience, unless the caller holds a read lock already. Then goes before those that wait for readers.
     fn read_politely(&self, deadline: Option<&Instant>) -> bool {
         if READING.with(Cell::get) == 0 {
             let patience = Settings::of_process().patience;
@@ -221,7 +221,7 @@ impl Rwlock {
                 return true;
             }
             if deadline.is_some_and(|deadline| Linux::has_come(*deadline)) {
-                return false;
+                return self.is_let_in();
             }
         }
         self.read_before_writers(deadline.copied())
@@ -243,11 +243,13 @@ impl Rwlock {
     /// soon as it has been woken.
     fn is_let_in(&self) -> bool {
         self.may_ask()
-            && self.raw.is_read()
-            && self.read_before_writers(Some(Linux::now() + MOMENT))
+            && (self.raw.join_readers()
+                || self.raw.is_read_by_cache()
+                    && self.raw.read_asking(&self.requests, Some(Linux::now() + MOMENT)))
     }
 
-    /// Takes the lock as a reader, before a writer that waits for readers; false if the deadline came first.
+    /// Takes the lock as a reader, before a writer that waits for readers: joins the readers, or asks the writer if that is not possible. False
+    /// if the deadline came first.
     fn read_before_writers(&self, deadline: Option<Instant>) -> bool {
         self.raw.join_readers() || self.raw.read_asking(&self.requests, deadline)
     }

@@ -201,8 +201,8 @@ or one of these, simulated with the costs of the real machine:
 
     /// The same machine; if it is simulated, with the store buffers of [`nearq_sim::Machine::with_store_buffer`].
     #[must_use]
-    pub fn with_store_buffer(mut self, places: u64) -> Self {
-        self.simulated = self.simulated.map(|machine| machine.with_store_buffer(places));
+    pub fn with_store_buffer(mut self, entries: u64) -> Self {
+        self.simulated = self.simulated.map(|machine| machine.with_store_buffer(entries));
         self
     }
 

@@ -24,7 +24,7 @@ fn at<A, R>(atomic: &A, kind: Access, access: impl FnOnce() -> (R, bool)) -> R {
     let mut world = loop {
         shared.sync();
         let mut world = shared.world.borrow_mut();
-        if !world.waits_for_line(address, kind) {
+        if !world.waits_for_stores(kind) && !world.waits_for_line(address, kind) {
             break world;
         }
     };
@@ -60,7 +60,9 @@ fn give_back<A>(atomic: &A) {
 /// # assert_eq!(sum(&AtomicU64::new(1), &AtomicU64::new(2)), 3);
 /// ```
 pub fn fetch_ahead<A>(atomic: &A) {
-    if let Some(shared) = context::current() {
+    if let Some(shared) = context::current()
+        && shared.world.borrow().costs.store_buffer > 0
+    {
         shared.sync();
         shared.world.borrow_mut().fetch_ahead(core::ptr::from_ref(atomic).addr());
     }

@@ -87,7 +87,7 @@ costs! {
     far_atomic = 0,
     /// How long a CPU keeps a line that it got for writing, whichever other CPUs want it. 0: the next one gets it after the access.
     capture = 0,
-    /// For how many stores a CPU has places until their lines have come. 0: it waits for each line, one after the other.
+    /// Entries of a CPU's store buffer: a store has one until its line has come. 0: the CPU waits for each line, one after the other.
     store_buffer = 0,
     /// A memory fence.
     fence = 10,

@@ -140,10 +140,10 @@ impl Machine {
         self
     }
 
-    /// The same machine, whose CPUs have a store buffer with so many places.
+    /// The same machine, whose CPUs have a store buffer with that many entries.
     #[must_use]
-    pub fn with_store_buffer(self, places: u64) -> Self {
-        self.with_cost("store_buffer", places, "given")
+    pub fn with_store_buffer(self, entries: u64) -> Self {
+        self.with_cost("store_buffer", entries, "given")
     }
 
     /// Its name, or its description.

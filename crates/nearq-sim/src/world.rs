@@ -212,6 +212,19 @@ impl World {
         again.is_some()
     }
 
+    /// Whether the running thread must wait for the CPU's store buffer before an access. Then its time has passed, and it tries again: what
+    /// other CPUs do meanwhile comes first.
+    #[inline]
+    pub(crate) fn waits_for_stores(&mut self, access: Access) -> bool {
+        if self.costs.store_buffer == 0 {
+            return false;
+        }
+        let now = self.now();
+        let ready = self.memory.ready(access, self.cpu, now, &self.costs);
+        self.cpus[self.cpu].clock = ready;
+        ready > now
+    }
+
     /// Charges an access of the running thread.
     pub(crate) fn access(&mut self, address: usize, access: Access) {
         let now = self.now();
@@ -223,12 +236,8 @@ impl World {
         self.charge(cost);
     }
 
-    /// The running thread's CPU asks for a copy of the line at an address, and does not wait for it. A CPU without a store buffer does one
-    /// access after the other.
+    /// The running thread's CPU asks for a copy of the line at an address, and does not wait for it.
     pub(crate) fn fetch_ahead(&mut self, address: usize) {
-        if self.costs.store_buffer == 0 {
-            return;
-        }
         self.memory.fetch_ahead(address, (self.cpu, self.now()), &self.hardware);
     }
 

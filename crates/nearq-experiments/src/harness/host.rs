@@ -91,13 +91,13 @@ pub trait Host: Platform {
         1.0
     }
 
-    /// The caller will read this word, which depends on nothing before it: a simulated CPU asks for its line at once. A real one finds that
-    /// out itself.
+    /// The caller will read this word, and its address is known already. A simulated CPU begins to fetch its line; a real one does so by
+    /// itself.
     #[inline]
     fn fetch_ahead(_word: &Self::AtomicU64) {}
 
-    /// Makes the bits of `mask` in a word those of `bits`, and returns the word before. The kernel has an instruction for it where the bits
-    /// are whole bytes; Rust has none, so on Linux it is a loop, and costs more.
+    /// Makes the bits of `mask` in a word those of `bits`, and returns the word before. CPUs have an instruction for it where the bits are
+    /// whole bytes; Rust has none, so on Linux it is a loop, and costs more.
     ///
     /// Ordering: acquire and release.
     #[inline]
@@ -114,7 +114,8 @@ pub trait Host: Platform {
         }
     }
 
-    /// The same by a plain store, which does not return the word before. Ordering: release; on Linux acquire as well.
+    /// The same without returning the word before: a plain store on simulated machines, the same loop on Linux. Ordering: release; on Linux
+    /// acquire as well.
     #[inline]
     fn store_part(word: &Self::AtomicU32, mask: u32, bits: u32) {
         Self::exchange_part(word, mask, bits);

@@ -223,8 +223,8 @@ impl<E: Experiment> Facts<'_, E> {
         if self.experiment.common().noise {
             parameters["noise"] = true.into();
         }
-        if let Some(places) = self.experiment.common().store_buffer {
-            parameters["store_buffer"] = places.into();
+        if let Some(entries) = self.experiment.common().store_buffer {
+            parameters["store_buffer"] = entries.into();
         }
         if let Some(why) = &self.too_small {
             parameters["too_small"] = why.as_str().into();

@@ -20,8 +20,8 @@ pub struct Common {
     #[arg(long)]
     pub noise: bool,
 
-    /// On a simulated machine: CPUs with a store buffer of that many places, 1 to 256, which go on while the lines that they store to are on
-    /// their way, and fetch independent lines side by side
+    /// On a simulated machine: gives each CPU a store buffer with that many entries, 1 to 256, so that it does not wait for lines that it
+    /// only stores to
     #[arg(long, value_name = "STORES", value_parser = number, allow_negative_numbers = true)]
     pub store_buffer: Option<usize>,
 
@@ -65,7 +65,7 @@ impl Default for Common {
 
 /// Most runs of an experiment.
 const MOST_RUNS: usize = 1000;
-/// Most places of a store buffer.
+/// Most entries of a store buffer.
 const MOST_STORES: usize = 256;
 /// Shortest and longest run.
 const DURATIONS: [Duration; 2] = [Duration::from_millis(10), Duration::from_hours(1)];
@@ -91,7 +91,7 @@ impl Common {
     pub(crate) fn with_more(&self, machine: Machine) -> Machine {
         let machine = if self.noise { machine.with_noise() } else { machine };
         match self.store_buffer {
-            Some(places) => machine.with_store_buffer(places as u64),
+            Some(entries) => machine.with_store_buffer(entries as u64),
             None => machine,
         }
     }
@@ -99,7 +99,7 @@ impl Common {
     /// What the simulated machine has more than usual, for the first line of a text.
     pub(crate) fn more(&self) -> String {
         let noise = if self.noise { ", with noise" } else { "" };
-        let buffer = self.store_buffer.map(|of| format!(", with store buffers of {of} places"));
+        let buffer = self.store_buffer.map(|of| format!(", with store buffers of {of} entries"));
         format!("{noise}{}", buffer.unwrap_or_default())
     }
 
@@ -108,8 +108,8 @@ impl Common {
         if let Some(runs) = self.runs {
             within("--runs", runs, 1, MOST_RUNS)?;
         }
-        if let Some(places) = self.store_buffer {
-            within("--store-buffer", places, 1, MOST_STORES)?;
+        if let Some(entries) = self.store_buffer {
+            within("--store-buffer", entries, 1, MOST_STORES)?;
         }
         if let Some(duration) = self.duration
             && !(DURATIONS[0]..=DURATIONS[1]).contains(&duration)
@@ -255,20 +255,20 @@ pub(crate) mod tests {
 
     #[test]
     fn only_simulated_machines_get_store_buffers_and_these_have_a_limit() {
-        let of = |machine: &str, places| Common {
+        let of = |machine: &str, entries| Common {
             machine: machine.into(),
-            store_buffer: Some(places),
+            store_buffer: Some(entries),
             ..Common::default()
         };
         let machine = of("core:2", 8).on().expect("simulated");
         assert_eq!(machine.model().expect("simulated").costs().store_buffer, 8);
-        assert_eq!(of("core:2", 8).more(), ", with store buffers of 8 places");
+        assert_eq!(of("core:2", 8).more(), ", with store buffers of 8 entries");
         let refused = of(HERE, 8).on().expect_err("it has its own").to_string();
         assert!(refused.starts_with("--store-buffer: this machine has its own"), "{refused}");
         assert!(of("core:2", 256).check().is_ok());
-        for places in [0, 257] {
-            let refused = of("core:2", places).check().expect_err("out of range").to_string();
-            assert_eq!(refused, format!("--store-buffer {places}: give a number from 1 to 256"));
+        for entries in [0, 257] {
+            let refused = of("core:2", entries).check().expect_err("out of range").to_string();
+            assert_eq!(refused, format!("--store-buffer {entries}: give a number from 1 to 256"));
         }
     }
 

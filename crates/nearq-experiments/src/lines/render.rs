@@ -57,7 +57,7 @@ fn usage(case: &Case, name: &str) -> String {
     }
 }
 
-/// By how much the simulated figures differ from the published ones; and for machines of which none is published, the figures.
+/// By how much simulated figures differ from published ones. Machines without published figures are drawn as bars.
 pub(crate) fn picture(report: &Report) -> String {
     let (compared, alone): (Vec<_>, Vec<_>) =
         report.rows.iter().partition(|row| row.published.is_some());
@@ -88,7 +88,9 @@ fn differences(report: &Report, rows: &[&Row]) -> Differences {
     };
     Differences {
         title: "Simulated figures, above or below the published ones".into(),
-        axis: "percent of the published figure: median, least and most of the pairs".into(),
+        axis:
+            "difference from the published figure in percent: median, least and most of the pairs"
+                .into(),
         rows: rows.iter().map(row).collect(),
         ..Differences::of(report)
     }

@@ -67,8 +67,8 @@ impl<P: LockPlatform> RawRwLock<P> {
         self.waiting().try_enter(WRITER)
     }
 
-    /// Joins the readers that have the lock, although a writer may wait for them; false if no reader has it, or readers count themselves by
-    /// cache. One step, which needs nothing from the writer: it is still waiting for those readers.
+    /// Joins the readers that have the lock, although a writer may wait for them; false if no reader has it, if readers count themselves by
+    /// cache, or if their count is full. One step, which needs nothing from the writer: it is still waiting for those readers.
     #[cold]
     pub fn join_readers(&self) -> bool {
         loop {
@@ -159,6 +159,13 @@ impl<P: LockPlatform> RawRwLock<P> {
     pub fn is_read(&self) -> bool {
         // A hint; a reader sees what it has changed itself. Acquire: pairs with the release in `lend_row`.
         by_cache::readers::<P>(self.state.load(Ordering::Acquire)) > 0
+    }
+
+    /// Whether readers have the lock that count themselves by cache; a hint as well.
+    pub fn is_read_by_cache(&self) -> bool {
+        // As in `is_read`.
+        let word = self.state.load(Ordering::Acquire);
+        row(word) != 0 && by_cache::readers::<P>(word) > 0
     }
 
     /// In the child of a fork: forgets the threads that waited for the lock in the parent. Those that had it still have it. `written` says

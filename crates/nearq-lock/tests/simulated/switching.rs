@@ -131,7 +131,7 @@ const EPYC: &str = "epyc-9654-2s";
 fn loads_around_the_limit_of_one_queue_are_not_much_slower() {
     // Around the point at which one queue is just able to do what the threads want, and beyond it.
     for (threads, outside_ns, least) in [
-        // It was 0.93 and more while batches were as long where few threads of a cache wait.
+        // It was at least 0.93 before batches became shorter where few threads of a cache wait.
         (12, 3000, 0.92),
         (16, 4000, 0.94),
         // A single run has 0.64 to 1.06: here one queue is just fast enough that hardly any thread waits, and a mutex that has queues by cache

@@ -848,8 +848,8 @@ struct sched_ext_ops nearq_home = {
 	.exit = (void *)home_exit,
 	.flags = SCX_OPS_ENQ_LAST,
 	/*
-	 * The longest time that the kernel allows. Its watchdog is a task as any other: on a virtual machine whose CPUs the host takes away,
-	 * with a hundred tasks for each, it did not run for ten seconds.
+	 * The kernel's maximum. Its watchdog is an ordinary task: on a virtual machine whose host took CPUs away, with a hundred tasks a CPU, it
+	 * did not run for ten seconds.
 	 */
 	.timeout_ms = 30000,
 	.name = "nearq_home",

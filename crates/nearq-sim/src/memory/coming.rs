@@ -2,7 +2,7 @@
 //!
 //! A CPU executes reads that do not depend on each other side by side: it asks for the second line before the first has come. The simulator
 //! executes a program one access after the other, so the program says which reads are independent
-//! ([`fetch_ahead`](crate::fetch_ahead)): the copy is on its way while the CPU goes on, and an access waits for what is left of the way.
+//! ([`fetch_ahead`](crate::fetch_ahead)): the copy is on its way while the CPU goes on, and a read waits for the rest of the way.
 
 /// By CPU: lines, and when the copy of each is there.
 #[derive(Debug, Default)]

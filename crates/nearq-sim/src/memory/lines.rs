@@ -207,13 +207,6 @@ impl Lines {
         place: impl FnOnce(u64) -> (u32, u64),
     ) -> (u64, u64) {
         let is_buffered = costs.store_buffer > 0 && access == Access::Write;
-        let began = now;
-        let now = match access {
-            Access::Read => now,
-            Access::Write if is_buffered => self.stores.place(cpu, now, costs.store_buffer),
-            _ => self.seen(cpu, now),
-        };
-        let waited = now - began;
         let is_atomic = matches!(access, Access::ReadModifyWrite | Access::Update);
         let extra = if is_atomic { costs.read_modify_write } else { 0 };
         let line = match self.lines.entry(address / LINE) {
@@ -224,6 +217,8 @@ impl Lines {
                     entry.insert(Line { number: self.touched, ..freed })
                 } else {
                     let (home, memory) = place(self.touched);
+                    let there = now + memory + extra;
+                    let free_at = if is_buffered { self.stores.add(cpu, there) } else { there };
                     entry.insert(Line {
                         number: self.touched,
                         owner: cpu,
@@ -231,16 +226,13 @@ impl Lines {
                         home,
                         readers: Vec::new(),
                         has_readers: false,
-                        free_at: now + memory + extra,
+                        free_at,
                         read_at: 0,
                         capture: Capture::default(),
                     });
-                    if is_buffered {
-                        let took = own(&mut self.left, cpu, costs);
-                        self.stores.add(cpu, self.stores.seen(cpu, now + memory));
-                        return (self.touched, waited + took);
-                    }
-                    return (self.touched, waited + memory + extra);
+                    let took =
+                        if is_buffered { own(&mut self.left, cpu, costs) } else { memory + extra };
+                    return (self.touched, took);
                 }
             }
         };
@@ -256,8 +248,7 @@ impl Lines {
                 if is_buffered {
                     let seen = self.stores.seen(cpu, now);
                     if seen > now {
-                        line.free_at = line.free_at.max(seen);
-                        self.stores.add(cpu, seen);
+                        line.free_at = line.free_at.max(self.stores.add(cpu, seen));
                     }
                 }
                 own(&mut self.left, cpu, costs)
@@ -280,8 +271,7 @@ impl Lines {
             };
             line.free_at = start + took;
             if is_buffered {
-                line.free_at = self.stores.seen(cpu, line.free_at);
-                self.stores.add(cpu, line.free_at);
+                line.free_at = self.stores.add(cpu, line.free_at);
             }
             if costs.capture > 0 && !is_far {
                 line.capture.begin(line.free_at + costs.capture);
@@ -294,7 +284,7 @@ impl Lines {
             }
             if is_buffered { own(&mut self.left, cpu, costs) } else { line.free_at - now }
         };
-        (line.number, waited + took)
+        (line.number, took)
     }
 
     /// A CPU asks for a copy of the line of `address`, and does not wait for it.
@@ -309,6 +299,16 @@ impl Lines {
         {
             let arrives = now + line.copy_to(cpu, now, hardware);
             self.coming.add(cpu, address / LINE, now, arrives);
+        }
+    }
+
+    /// When a CPU may do an access, for its stores: `now`, or when an entry of the buffer or all of it is free. For machines with
+    /// `store_buffer`.
+    pub(crate) fn ready(&mut self, access: Access, cpu: usize, now: u64, costs: &Costs) -> u64 {
+        match access {
+            Access::Read => now,
+            Access::Write => self.stores.entry(cpu, now, costs.store_buffer),
+            _ => self.seen(cpu, now),
         }
     }
 

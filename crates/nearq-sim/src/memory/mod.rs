@@ -109,6 +109,11 @@ impl Memory {
         self.lines.fetch_ahead(address, by, hardware);
     }
 
+    /// When a CPU may do an access, for its stores that others have not seen yet.
+    pub(crate) fn ready(&mut self, access: Access, cpu: usize, now: u64, costs: &Costs) -> u64 {
+        self.lines.ready(access, cpu, now, costs)
+    }
+
     /// When all stores of a CPU have been seen; `now` if they have.
     #[inline]
     pub(crate) fn stores_seen(&self, cpu: usize, now: u64) -> u64 {

@@ -10,9 +10,12 @@
 //! the thread in front of all groups waits until it is empty. So no thread is stopped, and none changes its queue. The document stops all
 //! threads instead, and the HQ-spinlock lets late threads change their queue: with either, a change takes longer.
 //!
-//! Invariant: the one queue is empty when a thread of a group takes the lock. Nobody joins it while the bit is set, and the bit is cleared only
-//! by a thread of a group that has the lock. So one thread in front takes the lock, as in `qspinlock`: no other one sets *locked* meanwhile, and
-//! a plain store sets it.
+//! Invariant: the one queue is empty when a thread of a group takes the lock. While the bit is set nobody joins the one queue, pends, or takes a
+//! free word, and only a thread of a group that has the lock clears the bit. So one thread in front takes the lock, as in `qspinlock`: no
+//! other thread can set *locked* then, and a plain store is enough. The bit may be clear when a late thread is in front of the groups, which
+//! saw it set before the last one cleared it: newcomers may take the word, too, and the thread takes it by a compare-exchange.
+//!
+//! *Grouped* is set by a plain store to single bits. It shares a byte with *pending*; a real word would need a byte of its own for it.
 //!
 //! The last thread of all groups clears the bit, if the rule turns back.
 
@@ -79,12 +82,15 @@ impl<P: Host, G: Grouping, T: Trigger> Hq<P, G, T> {
         self.by_group.enter(name);
         loop {
             let seen = self.word.await_free(&self.records.roster);
-            if seen >> TAIL == 0 {
+            if seen >> TAIL != 0 {
+                self.records.roster.await_change::<P>(&self.word.0, seen);
+            } else if seen & GROUPED != 0 {
+                self.word.set(LOCKED);
+                break;
+            } else if self.word.step(seen, seen | LOCKED).is_ok() {
                 break;
             }
-            self.records.roster.await_change::<P>(&self.word.0, seen);
         }
-        self.word.set(LOCKED);
         if self.by_group.leave(name) && T::TURNS_BACK {
             // Relaxed: where newcomers queue up is no matter of order.
             self.word.0.fetch_and(!GROUPED, Ordering::Relaxed);

@@ -34,7 +34,7 @@ pub(super) const TAIL: u32 = 16;
 /// For how many reads a newcomer waits until the thread that pends has become the holder, as in the kernel.
 const PENDING_READS: u32 = 512;
 
-/// The part of the word with the bits *locked* and *pending*: the kernel's two bytes, but for `GROUPED`.
+/// The bits *locked* and *pending*, each in a byte of its own as in the kernel; without `GROUPED`, which shares the second byte.
 const LOW: u32 = LOCKED | PENDING;
 /// The part with the last writer's name.
 const NAMES: u32 = !0 << TAIL;
@@ -97,7 +97,7 @@ impl<P: Host> Word<P> {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).map(drop)
     }
 
-    /// The thread in front sets these bits of the low part; neither *locked* nor *pending* is set, as it has read by an acquire, which pairs
+    /// Sets these bits of the low part. The caller is in front and has seen both *locked* and *pending* clear, by an acquire load, which pairs
     /// with the release of `unlock`.
     pub(super) fn set(&self, bits: u32) {
         P::store_part(&self.0, bits, bits);
