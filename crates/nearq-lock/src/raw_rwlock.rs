@@ -20,8 +20,8 @@
 //!
 //! - *read*: if `KIND` is not `WRITER`, `ACTIVE` + 1: the reader has the lock. Otherwise `WAITING` + 1, and the reader has the lock when
 //!   `PHASE` has changed.
-//! - *join* (only in `disowned.rs`, for locks that prefer readers): if `ROW` is 0 and `ACTIVE` is not, `ACTIVE` + 1,
-//!   whatever `KIND` is.
+//! - *join* (only in `disowned.rs`, for locks that prefer readers): if `ROW` is 0 and `ACTIVE` is not, `ACTIVE` + 1, whatever
+//!   `KIND` is.
 //! - *leave as a reader*: `ACTIVE` - 1. The thread that makes it 0 while `KIND` is `WRITER` and `WRITER_ASLEEP` is set wakes the writer.
 //! - *write*: `KIND` to `WRITER`; the writer has the lock when `ACTIVE` is 0. If it was the head, and no thread queued up behind it
 //!   when it changed `KIND`, it releases `writers` then. Otherwise it sets `HEAD`, and the next thread does not become the head, nor contend
@@ -33,15 +33,16 @@
 //!
 //! Invariants:
 //! 1. **While a writer has the lock, no other thread has it.** `KIND` is `WRITER` from before it has the lock until it leaves, and only it
-//!    can change that. Without a row only *join* adds to `ACTIVE` meanwhile, and its step fails if `ACTIVE`
-//!    is 0, which it is when the writer gets the lock; so it stays 0. With one, nothing adds to it (`by_cache.rs`).
+//!    can change that. Without a row only *join* adds to `ACTIVE` meanwhile, and its step fails if `ACTIVE` is 0, which it is
+//!    when the writer gets the lock; so it stays 0. With one, nothing adds to it (`by_cache.rs`).
 //! 2. **`ACTIVE` counts the readers that have the lock, or have been let in and have not noticed yet.** A reader that waits finds out by
 //!    `PHASE`. It cannot miss a change: `PHASE` changes back only when the next writer that has had the lock leaves, and that one does not get
 //!    the lock before this reader, which is counted in `ACTIVE`, has left.
 //! 3. **A reader that waits has the lock after at most one writer's section**, that of the writer that it found: it is counted in
 //!    `WAITING`, all of which enter when that writer leaves. (A writer that gives up does not count: if another one comes before the reader
 //!    has noticed, the reader waits for that one.) **A writer waits for its place in the queue, and then for the readers that have the
-//!    lock**: readers that come later wait, except those that *join*: with these, a writer's wait has no bound. (Readers beyond `MOST` have no such bound.)
+//!    lock**: readers that come later wait, except those that *join*: with these, a writer's wait has no bound. (Readers beyond `MOST` have no
+//!    such bound.)
 //! 4. **Leaving does not touch the lock after the step that succeeds.** What follows uses the address, and memory of the process: the next
 //!    thread may free the lock at once. A head releases `writers` before it leaves.
 //! 5. **A reader that sleeps is woken**: it sleeps on `state` while there is a writer and `READERS_ASLEEP` is set, and each step that ends

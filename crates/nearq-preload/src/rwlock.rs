@@ -26,8 +26,8 @@
 //! lock. While readers stay for less than the patience, and read one lock at a time, the lock is phase-fair. Otherwise writers may starve,
 //! as they do with the C library.
 //!
-//! In a lock of the kind `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` no thread joins or asks. There a thread that reads again waits for ever, if a
-//! writer waits in between, as with the C library.
+//! In a lock of the kind `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` no thread joins or asks. There a thread that reads again waits for
+//! ever, if a writer waits in between, as with the C library.
 //!
 //! # Threads that may be cancelled at any moment, and forks
 //! As in `mutex.rs`, everything that is more than one step of the lock is done while such a thread is of the deferred type. If it has to

@@ -3,8 +3,8 @@
 //! The lock is phase-fair: a reader waits for a writer that waits for readers. If such a reader keeps one of those readers from leaving,
 //! all three wait for ever: a thread that reads and wants to read again, or a thread that reads and waits for one that wants to read. Where
 //! programs may do that (POSIX allows the first, and the C library's lock bears both), such a reader *asks* the writer to let it in. It need
-//! not ask if it can [join](RawRwLock::join_readers) the readers by one step: it asks if they count themselves by cache, or
-//! if their count is full.
+//! not ask if it can [join](RawRwLock::join_readers) the readers by one step: it asks if they count themselves by cache, or if
+//! their count is full.
 //!
 //! # Protocol
 //! The *requests*, a word beside the lock, count the readers that ask.

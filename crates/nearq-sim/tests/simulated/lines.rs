@@ -162,7 +162,7 @@ fn a_cpu_with_a_store_buffer_does_not_wait_for_lines_that_it_only_stores_to() {
         assert_eq!(store(0, Ordering::Release), c.own_line);
         assert_eq!(store(1, Ordering::Release), c.own_line, "the lines come side by side");
         let left = c.other_llc - 2 * c.own_line;
-        assert_eq!(store(2, Ordering::Release), left + c.own_line, "there were two places");
+        assert_eq!(store(2, Ordering::Release), left + c.own_line, "there were two entries");
         assert_eq!(took(|| _ = words[2].0.load(Ordering::Acquire)), c.own_line, "its own store");
         let own = c.own_line + c.read_modify_write;
         assert_eq!(add(2), c.other_llc - 2 * c.own_line + own, "after all stores");

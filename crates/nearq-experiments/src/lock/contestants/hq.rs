@@ -10,8 +10,8 @@
 //! the thread in front of all groups waits until it is empty. So no thread is stopped, and none changes its queue. The document stops all
 //! threads instead, and the HQ-spinlock lets late threads change their queue: with either, a change takes longer.
 //!
-//! Invariant: the one queue is empty when a thread of a group takes the lock. While the bit is set nobody joins the one queue, pends, or takes a
-//! free word, and only a thread of a group that has the lock clears the bit. So one thread in front takes the lock, as in `qspinlock`: no
+//! Invariant: the one queue is empty when a thread of a group takes the lock. While the bit is set nobody joins the one queue, pends, or takes
+//! a free word, and only a thread of a group that has the lock clears the bit. So one thread in front takes the lock, as in `qspinlock`: no
 //! other thread can set *locked* then, and a plain store is enough. The bit may be clear when a late thread is in front of the groups, which
 //! saw it set before the last one cleared it: newcomers may take the word, too, and the thread takes it by a compare-exchange.
 //!
@@ -47,7 +47,7 @@ impl<P: Host, G: Grouping, T: Trigger> Hq<P, G, T> {
         }
         self.records.prepare(name);
         let Err(seen) = self.word.take_free() else { return };
-        match self.word.queue_up(name, seen, GROUPED) {
+        match self.word.join_ungrouped(name, seen) {
             Ok(before) => self.wait_in_one_queue(name, before),
             Err(_) => self.wait_by_group(name),
         }

@@ -97,8 +97,8 @@ impl<P: Host> Word<P> {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).map(drop)
     }
 
-    /// Sets these bits of the low part. The caller is in front and has seen both *locked* and *pending* clear, by an acquire load, which pairs
-    /// with the release of `unlock`.
+    /// Sets these bits of the low part. The caller is in front and has seen both *locked* and *pending* clear, by an acquire load, which
+    /// pairs with the release of `unlock`.
     pub(super) fn set(&self, bits: u32) {
         P::store_part(&self.0, bits, bits);
     }
@@ -109,10 +109,10 @@ impl<P: Host> Word<P> {
         P::exchange_part(&self.0, NAMES, name << TAIL) >> TAIL
     }
 
-    /// Puts a writer at the end of the queue, unless one of the bits `unless` is set. Returns the writer that was there, or the word.
-    pub(super) fn queue_up(&self, name: u32, mut seen: u32, unless: u32) -> Result<u32, u32> {
+    /// As [`join`](Self::join), unless writers queue up by group: then the word, unchanged.
+    pub(super) fn join_ungrouped(&self, name: u32, mut seen: u32) -> Result<u32, u32> {
         loop {
-            if seen & unless != 0 {
+            if seen & GROUPED != 0 {
                 return Err(seen);
             }
             match self.step(seen, seen & ((1 << TAIL) - 1) | name << TAIL) {
